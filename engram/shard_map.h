@@ -1,0 +1,99 @@
+// Who serves what: an immutable snapshot of nodes, tables and replicas at one epoch, and the deltas
+// that lead from one snapshot to the next. It says only *which node*; keys and addresses of memory
+// never pass through it. Immutable: Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engram/ids.h"
+#include "engram/table_spec.h"
+
+namespace engram {
+
+enum class Tier : std::uint8_t { kDram = 1, kCxl = 2, kNvme = 3 };
+std::string_view Name(Tier tier);
+
+// Never moves backwards.
+enum class ReplicaState : std::uint8_t { kLoading = 1, kServing = 2, kDraining = 3, kRetired = 4 };
+std::string_view Name(ReplicaState state);
+
+struct MapNode {
+  NodeId id;
+  Incarnation incarnation;
+  std::string endpoint;  // gRPC host:port of the node's read sessions
+  std::string failure_domain;
+  bool alive = true;
+  friend bool operator==(const MapNode&, const MapNode&) = default;
+};
+
+struct MapReplica {
+  NodeId node;
+  Tier tier = Tier::kDram;
+  ReplicaState state = ReplicaState::kLoading;
+  friend bool operator==(const MapReplica&, const MapReplica&) = default;
+};
+
+// Replicas of `kChunkShards` consecutive shards of one table: the unit in which the map is stored
+// and sent.
+inline constexpr std::uint32_t kChunkShards = 1024;
+struct MapChunk {
+  TableUid table;
+  std::uint32_t chunk = 0;                      // shards [chunk * kChunkShards, ...)
+  std::vector<std::vector<MapReplica>> shards;  // at most kChunkShards entries
+  friend bool operator==(const MapChunk&, const MapChunk&) = default;
+};
+
+struct MapTable {
+  TableUid uid;
+  TableName name;
+  TableState state = TableState::kLoading;
+  std::string spec_digest;
+  std::string content_digest;
+  friend bool operator==(const MapTable&, const MapTable&) = default;
+};
+
+// Everything that changed after `from` up to `to`; from 0 = a whole snapshot (replaces what was
+// known).
+struct MapDelta {
+  Epoch from;
+  Epoch to;
+  std::vector<MapNode> nodes;  // added or changed
+  std::vector<NodeId> nodes_removed;
+  std::vector<MapTable> tables;          // added or changed
+  std::vector<TableUid> tables_removed;  // with all their chunks
+  std::vector<MapChunk> chunks;          // added or changed
+};
+
+class ShardMap {
+ public:
+  // The empty map at epoch 0.
+  static std::shared_ptr<const ShardMap> Empty();
+  // FailedPrecondition when delta.from is neither 0 nor this map's epoch: ask for a snapshot.
+  absl::StatusOr<std::shared_ptr<const ShardMap>> Apply(const MapDelta& delta) const;
+  // The delta that makes `*this` out of the empty map.
+  MapDelta Snapshot() const;
+
+  Epoch epoch() const { return epoch_; }
+  const std::map<NodeId, MapNode>& nodes() const { return nodes_; }
+  const std::map<TableUid, MapTable>& tables() const { return tables_; }
+  const MapNode* FindNode(const NodeId& id) const;
+  const MapTable* FindTable(const TableUid& uid) const;
+  const MapTable* FindTable(const TableName& name) const;
+  // Empty when the table or shard is unknown.
+  std::span<const MapReplica> Replicas(const ShardKey& key) const;
+
+ private:
+  using ChunkKey = std::pair<TableUid, std::uint32_t>;
+  Epoch epoch_;
+  std::map<NodeId, MapNode> nodes_;
+  std::map<TableUid, MapTable> tables_;
+  std::map<ChunkKey, std::shared_ptr<const MapChunk>> chunks_;
+};
+
+}  // namespace engram

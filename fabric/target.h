@@ -1,0 +1,62 @@
+// How bytes are reached: the owner's side of one transport. A pool node opens one Target per
+// fabric, exposes each replica's memory on it, and grants it to sessions. The protocol that decides
+// *when* is poolserver's.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engram/ids.h"
+#include "engram/session.h"
+#include "fabric/fabric.h"
+#include "fabric/memory.h"
+
+namespace engram::fabric {
+
+// What a GrantPath carries, less the path number.
+struct ExposedRegion {
+  std::uint64_t address = 0;
+  std::uint64_t length = 0;
+  std::uint64_t key = 0;
+};
+
+// A replica's bytes inside a slab.
+struct ExposedMemory {
+  const Slab* slab = nullptr;
+  std::uint64_t offset = 0;
+  std::uint64_t length = 0;
+  std::uint32_t alignment =
+      1;  // reads start at multiples of this (the stride), where the fabric checks it
+};
+
+// Thread-safe.
+class Target {
+ public:
+  virtual ~Target() = default;  // = Stop()
+  virtual const FabricInfo& info() const = 0;
+  // What clients need to reach this target; final once the target is open.
+  virtual PathAddress address() const = 0;
+
+  // Registers memory for remote reads. Keys of ours are 64 random bits and never reused in a
+  // process's life. REQUIRES: the slab outlives Hide(key). ResourceExhausted names the limit
+  // (memlock, queue, ...).
+  virtual absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) = 0;
+  // Deregisters. Returns when no thread of this target reads the memory any more. Unknown keys are
+  // ignored.
+  virtual void Hide(std::uint64_t key) = 0;
+
+  // A session may connect and read what is granted to it. Fabrics whose keys are bearer tokens
+  // (ofi) ignore sessions: info().wrong_key and the docs say so.
+  virtual void Admit(const SessionToken& session) = 0;
+  // Its connections are closed and its grants forgotten.
+  virtual void Dismiss(const SessionToken& session) = 0;
+  virtual void Allow(const SessionToken& session, std::uint64_t key) = 0;
+  virtual void Disallow(const SessionToken& session, std::uint64_t key) = 0;
+
+  // Closes every connection and joins every thread. Idempotent.
+  virtual void Stop() = 0;
+};
+
+}  // namespace engram::fabric
