@@ -14,6 +14,8 @@ namespace engram {
 
 // CRC32C (Castagnoli), continuing from `crc` (0 to start). Uses SSE4.2 or Arm CRC where present.
 std::uint32_t Crc32c(std::uint32_t crc, const void* data, std::size_t bytes);
+// The same by table, without special instructions: what Crc32c falls back to.
+std::uint32_t Crc32cPortable(std::uint32_t crc, const void* data, std::size_t bytes);
 
 // Seals and checks rows of one table. Immutable: Thread-safe.
 class RowSealer {
