@@ -1,0 +1,301 @@
+// The words of a pool node and the controller.
+#include "proto/bounds.h"
+#include "proto/convert.h"
+
+namespace engram::wire {
+namespace {
+
+v1::ReplicaReport ToWireReport(const ReplicaReport& report) {
+  v1::ReplicaReport out;
+  out.set_table(ToWire(report.shard.table));
+  out.set_shard(report.shard.shard.value());
+  out.set_tier(ToWire(report.tier));
+  out.set_state(ToWire(report.state));
+  out.mutable_block_crcs()->Add(report.block_crcs.begin(), report.block_crcs.end());
+  if (!report.error.ok()) *out.mutable_error() = ToWire(report.error);
+  return out;
+}
+
+absl::StatusOr<ReplicaReport> ReportFromWire(const v1::ReplicaReport& report) {
+  if (auto ok = CheckCount("ReplicaReport.block_crcs", report.block_crcs_size(), kMaxCrcsPerReport);
+      !ok.ok()) {
+    return ok;
+  }
+  auto uid = TableUidFromWire(report.table());
+  if (!uid.ok()) return uid.status();
+  auto tier = FromWire(report.tier());
+  if (!tier.ok()) return tier.status();
+  auto state = FromWire(report.state());
+  if (!state.ok()) return state.status();
+  return ReplicaReport{{*uid, ShardIndex(report.shard())},
+                       *tier,
+                       *state,
+                       {report.block_crcs().begin(), report.block_crcs().end()},
+                       FromWire(report.error())};
+}
+
+template <class Reports>
+absl::StatusOr<std::vector<ReplicaReport>> ReportsFromWire(const char* field,
+                                                           const Reports& reports) {
+  if (auto ok = CheckCount(field, reports.size(), kMaxReportsPerMessage); !ok.ok()) return ok;
+  std::vector<ReplicaReport> out;
+  for (const auto& report : reports) {
+    auto from = ReportFromWire(report);
+    if (!from.ok()) return from.status();
+    out.push_back(*std::move(from));
+  }
+  return out;
+}
+
+template <class Tiers>
+absl::StatusOr<std::vector<TierCapacity>> TiersFromWire(const Tiers& tiers) {
+  if (auto ok = CheckCount("tiers", tiers.size(), 8); !ok.ok()) return ok;
+  std::vector<TierCapacity> out;
+  for (const auto& tier : tiers) {
+    auto from = FromWire(tier);
+    if (!from.ok()) return from.status();
+    out.push_back(*from);
+  }
+  return out;
+}
+
+struct NodeSays {
+  v1::JoinRequest out;
+
+  void operator()(const NodeHello& hello) {
+    auto* to = out.mutable_hello();
+    to->set_node(hello.node.name);
+    to->set_incarnation(hello.incarnation.value());
+    to->set_process_nonce(hello.process_nonce);
+    to->set_request_id(hello.request_id);
+    to->set_endpoint(hello.endpoint);
+    to->set_failure_domain(hello.failure_domain);
+    to->set_version(hello.version);
+    for (const TierCapacity& tier : hello.tiers) *to->add_tiers() = ToWire(tier);
+    for (const ReplicaReport& report : hello.replicas) *to->add_replicas() = ToWireReport(report);
+  }
+  void operator()(const NodeHeartbeat& beat) {
+    auto* to = out.mutable_heartbeat();
+    to->set_incarnation(beat.incarnation.value());
+    to->set_seen_fencing_token(beat.seen.value());
+    for (const TierCapacity& tier : beat.tiers) *to->add_tiers() = ToWire(tier);
+    for (const ReplicaReport& report : beat.changed) *to->add_changed() = ToWireReport(report);
+    to->set_sequence(beat.sequence);
+    to->set_sessions(beat.sessions);
+    to->set_retirements_pending(beat.retirements_pending);
+  }
+  void operator()(const CommandDone& done) {
+    auto* to = out.mutable_done();
+    to->set_command(done.command);
+    *to->mutable_outcome() = ToWire(done.status);
+    for (const Inspection& inspection : done.inspection) {
+      *to->mutable_inspection()->mutable_spec() = ToWire(inspection.spec);
+      to->mutable_inspection()->set_token_map(ToWire(inspection.token_map));
+      to->mutable_inspection()->set_source_bytes(inspection.source_bytes);
+    }
+  }
+};
+
+struct CommandBody {
+  v1::Command* out;
+
+  void operator()(const LoadReplicas& load) {
+    auto* to = out->mutable_load();
+    *to->mutable_table() = ToWire(load.table);
+    for (ShardIndex shard : load.shards) to->add_shards(shard.value());
+    to->set_tier(ToWire(load.tier));
+  }
+  void operator()(const RetireReplicas& retire) {
+    auto* to = out->mutable_retire();
+    to->set_table(ToWire(retire.table));
+    for (ShardIndex shard : retire.shards) to->add_shards(shard.value());
+    for (const Successor& successor : retire.successors) {
+      auto* next = to->add_successors();
+      next->set_node(successor.node.name);
+      next->set_incarnation(successor.incarnation.value());
+      next->set_endpoint(successor.endpoint);
+    }
+  }
+  void operator()(const InspectSource& inspect) {
+    auto* to = out->mutable_inspect();
+    to->set_name(inspect.table.name);
+    to->set_version(inspect.table.version);
+    *to->mutable_source() = ToWire(inspect.source);
+  }
+};
+
+struct ControllerSays {
+  v1::JoinResponse out;
+
+  void operator()(const NodeWelcome& welcome) {
+    auto* to = out.mutable_welcome();
+    to->set_incarnation(welcome.incarnation.value());
+    to->set_fencing_token(welcome.token.value());
+    to->set_heartbeat_every_ns(welcome.heartbeat_every.count());
+    to->set_dead_after_ns(welcome.dead_after.count());
+  }
+  void operator()(const HeartbeatSeen& seen) { out.mutable_seen()->set_sequence(seen.sequence); }
+  void operator()(const NodeRefused& refused) { *out.mutable_refused() = ToWire(refused.status); }
+  void operator()(const Command& command) {
+    auto* to = out.mutable_command();
+    to->set_id(command.id);
+    to->set_incarnation(command.incarnation.value());
+    to->set_fencing_token(command.token.value());
+    std::visit(CommandBody{to}, command.body);
+  }
+};
+
+absl::StatusOr<NodeToController> HelloFromWire(const v1::NodeHello& hello) {
+  auto tiers = TiersFromWire(hello.tiers());
+  if (!tiers.ok()) return tiers.status();
+  auto replicas = ReportsFromWire("NodeHello.replicas", hello.replicas());
+  if (!replicas.ok()) return replicas.status();
+  if (hello.node().empty() || hello.node().size() > 253) {
+    return absl::InvalidArgumentError(absl::StrCat("node id \"", hello.node(), "\" has ",
+                                                   hello.node().size(),
+                                                   " characters; it needs 1 to 253"));
+  }
+  return NodeHello{NodeId{hello.node()},  Incarnation(hello.incarnation()),
+                   hello.process_nonce(), hello.request_id(),
+                   hello.endpoint(),      hello.failure_domain(),
+                   hello.version(),       *std::move(tiers),
+                   *std::move(replicas)};
+}
+
+absl::StatusOr<NodeToController> HeartbeatFromWire(const v1::NodeHeartbeat& beat) {
+  auto tiers = TiersFromWire(beat.tiers());
+  if (!tiers.ok()) return tiers.status();
+  auto changed = ReportsFromWire("NodeHeartbeat.changed", beat.changed());
+  if (!changed.ok()) return changed.status();
+  return NodeHeartbeat{Incarnation(beat.incarnation()),
+                       FencingToken(beat.seen_fencing_token()),
+                       *std::move(tiers),
+                       *std::move(changed),
+                       beat.sequence(),
+                       beat.sessions(),
+                       beat.retirements_pending()};
+}
+
+absl::StatusOr<NodeToController> DoneFromWire(const v1::CommandDone& done) {
+  CommandDone out{done.command(), FromWire(done.outcome()), {}};
+  if (done.has_inspection()) {
+    auto spec = FromWire(done.inspection().spec());
+    if (!spec.ok()) return spec.status();
+    auto map = TokenMapFromWire(done.inspection().token_map());
+    if (!map.ok()) return map.status();
+    out.inspection.push_back({*std::move(spec), *std::move(map), done.inspection().source_bytes()});
+  }
+  return out;
+}
+
+absl::StatusOr<LoadReplicas> LoadFromWire(const v1::LoadReplicas& load) {
+  if (auto ok = CheckCount("LoadReplicas.shards", load.shards_size(), kMaxShardsPerCommand);
+      !ok.ok()) {
+    return ok;
+  }
+  auto table = FromWire(load.table());
+  if (!table.ok()) return table.status();
+  auto tier = FromWire(load.tier());
+  if (!tier.ok()) return tier.status();
+  LoadReplicas out{*std::move(table), {}, *tier};
+  for (std::uint32_t shard : load.shards()) out.shards.emplace_back(shard);
+  return out;
+}
+
+absl::StatusOr<RetireReplicas> RetireFromWire(const v1::RetireReplicas& retire) {
+  if (auto ok = CheckCount("RetireReplicas.shards", retire.shards_size(), kMaxShardsPerCommand);
+      !ok.ok()) {
+    return ok;
+  }
+  auto uid = TableUidFromWire(retire.table());
+  if (!uid.ok()) return uid.status();
+  RetireReplicas out{*uid, {}, {}};
+  for (std::uint32_t shard : retire.shards()) out.shards.emplace_back(shard);
+  for (const auto& next : retire.successors()) {
+    out.successors.push_back(
+        {NodeId{next.node()}, Incarnation(next.incarnation()), next.endpoint()});
+  }
+  return out;
+}
+
+absl::StatusOr<InspectSource> InspectFromWire(const v1::InspectSource& inspect) {
+  auto name = TableName::Parse(inspect.name() + "@" + inspect.version());
+  if (!name.ok()) return name.status();
+  auto source = FromWire(inspect.source());
+  if (!source.ok()) return source.status();
+  return InspectSource{*std::move(name), *std::move(source)};
+}
+
+absl::StatusOr<ControllerToNode> CommandFromWire(const v1::Command& command) {
+  Command out{
+      command.id(), Incarnation(command.incarnation()), FencingToken(command.fencing_token()), {}};
+  const auto take = [&out](auto body) -> absl::StatusOr<ControllerToNode> {
+    if (!body.ok()) return body.status();
+    out.body = *std::move(body);
+    return out;
+  };
+  switch (command.body_case()) {
+    case v1::Command::kLoad: return take(LoadFromWire(command.load()));
+    case v1::Command::kRetire: return take(RetireFromWire(command.retire()));
+    case v1::Command::kInspect: return take(InspectFromWire(command.inspect()));
+    case v1::Command::BODY_NOT_SET: break;
+  }
+  return absl::InvalidArgumentError("Command has no body; the controller speaks another version");
+}
+
+}  // namespace
+
+v1::TierCapacity ToWire(const TierCapacity& capacity) {
+  v1::TierCapacity out;
+  out.set_tier(ToWire(capacity.tier));
+  out.set_capacity_bytes(capacity.capacity_bytes);
+  out.set_allocated_bytes(capacity.allocated_bytes);
+  out.set_read_bytes_per_second(capacity.read_bytes_per_second);
+  return out;
+}
+
+absl::StatusOr<TierCapacity> FromWire(const v1::TierCapacity& capacity) {
+  auto tier = FromWire(capacity.tier());
+  if (!tier.ok()) return tier.status();
+  return TierCapacity{*tier, capacity.capacity_bytes(), capacity.allocated_bytes(),
+                      capacity.read_bytes_per_second()};
+}
+
+v1::JoinRequest ToWire(const NodeToController& message) {
+  NodeSays to;
+  std::visit(to, message);
+  return std::move(to.out);
+}
+
+v1::JoinResponse ToWire(const ControllerToNode& message) {
+  ControllerSays to;
+  std::visit(to, message);
+  return std::move(to.out);
+}
+
+absl::StatusOr<NodeToController> FromWire(const v1::JoinRequest& message) {
+  switch (message.message_case()) {
+    case v1::JoinRequest::kHello: return HelloFromWire(message.hello());
+    case v1::JoinRequest::kHeartbeat: return HeartbeatFromWire(message.heartbeat());
+    case v1::JoinRequest::kDone: return DoneFromWire(message.done());
+    case v1::JoinRequest::MESSAGE_NOT_SET: break;
+  }
+  return absl::InvalidArgumentError("JoinRequest is empty; send hello, heartbeat or done");
+}
+
+absl::StatusOr<ControllerToNode> FromWire(const v1::JoinResponse& message) {
+  switch (message.message_case()) {
+    case v1::JoinResponse::kWelcome: {
+      const auto& welcome = message.welcome();
+      return NodeWelcome{Incarnation(welcome.incarnation()), FencingToken(welcome.fencing_token()),
+                         Duration(welcome.heartbeat_every_ns()), Duration(welcome.dead_after_ns())};
+    }
+    case v1::JoinResponse::kSeen: return HeartbeatSeen{message.seen().sequence()};
+    case v1::JoinResponse::kRefused: return NodeRefused{FromWire(message.refused())};
+    case v1::JoinResponse::kCommand: return CommandFromWire(message.command());
+    case v1::JoinResponse::MESSAGE_NOT_SET: break;
+  }
+  return absl::InvalidArgumentError("JoinResponse is empty; the controller speaks another version");
+}
+
+}  // namespace engram::wire

@@ -1,0 +1,107 @@
+#include "proto/grpc_server.h"
+
+#include <grpcpp/ext/proto_server_reflection_plugin.h>
+#include <grpcpp/health_check_service_interface.h>
+
+#include <mutex>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+
+namespace engram::wire {
+namespace {
+
+struct HostPort {
+  std::string host;
+  int port = 0;
+};
+
+absl::StatusOr<HostPort> ParseListen(const std::string& listen) {
+  const std::size_t colon = listen.rfind(':');
+  HostPort out;
+  if (colon != std::string::npos && colon > 0 &&
+      absl::SimpleAtoi(listen.substr(colon + 1), &out.port) && out.port >= 0 && out.port <= 65535) {
+    out.host = listen.substr(0, colon);
+    return out;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("listen address \"", listen,
+                   "\" is not HOST:PORT with a port of 0 to 65535; for instance 127.0.0.1:7700"));
+}
+
+bool IsLoopback(const std::string& host) {
+  return host == "localhost" || host == "[::1]" || host.rfind("127.", 0) == 0;
+}
+
+void EnableHealthOnce() {
+  static std::once_flag once;
+  std::call_once(once, [] { grpc::EnableDefaultHealthCheckService(true); });
+}
+
+}  // namespace
+
+absl::Status CheckListen(const std::string& listen, bool insecure_listen) {
+  auto parsed = ParseListen(listen);
+  if (!parsed.ok()) return parsed.status();
+  if (IsLoopback(parsed->host) || insecure_listen) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "listen address \"", listen,
+      "\" can be reached from other hosts and this build has no TLS; use 127.0.0.1, or pass "
+      "--insecure-listen if the network is trusted"));
+}
+
+absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOptions& options) {
+  if (absl::Status ok = CheckListen(options.listen, options.insecure_listen); !ok.ok()) return ok;
+  EnableHealthOnce();
+  if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+
+  auto out = std::unique_ptr<GrpcServer>(new GrpcServer);
+  grpc::ServerBuilder builder;
+  builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // Clients ping idle streams every 10 s (Connect below); gRPC's default would close them for it.
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
+  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &out->port_);
+  for (grpc::Service* service : options.services) builder.RegisterService(service);
+  out->server_ = builder.BuildAndStart();
+  if (out->server_ == nullptr || out->port_ == 0) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot listen on ", options.listen,
+        ": the address is in use or not on this host; `ss -ltnp` shows who holds the port"));
+  }
+  out->SetServing(true);
+  return out;
+}
+
+GrpcServer::~GrpcServer() { Stop(); }
+
+void GrpcServer::SetServing(bool serving) {
+  if (server_ && server_->GetHealthCheckService()) {
+    server_->GetHealthCheckService()->SetServingStatus(serving);
+  }
+}
+
+void GrpcServer::Stop(std::chrono::milliseconds grace) {
+  if (!server_) return;
+  SetServing(false);
+  server_->Shutdown(std::chrono::system_clock::now() + grace);
+  server_->Wait();
+  server_.reset();
+}
+
+std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1'000);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
+  // A proxy setting of the environment must never carry pool traffic.
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace engram::wire

@@ -1,0 +1,51 @@
+// What every gRPC program of the pool does alike: where it may listen, message limits, health,
+// reflection, and how a client channel is made. Thread-safe once started.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "grpcpp/grpcpp.h"
+
+namespace engram::wire {
+
+inline constexpr int kMaxMessageBytes = 64 << 20;
+
+struct ServerOptions {
+  std::string listen = "127.0.0.1:0";  // host:port; port 0 = any free port
+  bool insecure_listen = false;        // allow addresses other hosts can reach, without TLS
+  bool reflection = false;
+  std::vector<grpc::Service*> services;
+};
+
+// A started server with the standard health service (serving = true once SetServing was called).
+class GrpcServer {
+ public:
+  // InvalidArgument: `listen` is not HOST:PORT, or is reachable from other hosts without
+  // insecure_listen. Unavailable: the address cannot be bound (names it, and says how to find who
+  // holds it).
+  static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const ServerOptions& options);
+  ~GrpcServer();
+
+  int port() const { return port_; }
+  void SetServing(bool serving);
+  // Stops accepting, ends open calls after `grace`, joins. Idempotent.
+  void Stop(std::chrono::milliseconds grace = std::chrono::milliseconds(500));
+
+ private:
+  GrpcServer() = default;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+// FailedPrecondition unless `listen` is a loopback address or `insecure_listen` is given; shared
+// with the data-plane listeners.
+absl::Status CheckListen(const std::string& listen, bool insecure_listen);
+
+// A channel with the pool's limits and keep-alive. `endpoint` is host:port.
+std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint);
+
+}  // namespace engram::wire
