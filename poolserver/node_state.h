@@ -1,0 +1,255 @@
+// A whole pool node as one state machine: replicas, read sessions, leases and the conversation with
+// the controller (ARCHITECTURE section 4, rules 1 to 3, 6 and 8). No thread, socket, gRPC or byte
+// of a row in it: the program feeds events and carries out the actions that come back, in order.
+//
+//   std::vector<Action> OnEvent(Instant now, Event event);
+//   std::optional<Instant> NextTimer() const;   // feed Timer{} no later than this
+//
+// Rules for the adapter:
+// - `now` is read from the clock after the event has happened (after the message was received).
+// - Actions are carried out in the order given. An action that takes long (load, expose, hide,
+//   inspect) may run elsewhere; its answer comes back as the event named beside it.
+// - After ReleaseMemory the node keeps nothing of that replica: the memory may be reused at once.
+// - Reads of a replica's memory by the node itself (pull source, scrubber, tier move) are bracketed
+//   by StartOwnRead and the event OwnReadFinished. The gather of `stream` needs no bracket:
+//   Target::Hide returns only when no thread of it reads the memory any more, and the sessions that
+//   ask for it are counted.
+//
+// CommandDone of LoadReplicas and RetireReplicas means "accepted"; how far they are is in the
+// replica reports of the heartbeats. Thread-confined: call from the owner thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "engram/clock.h"
+#include "engram/ids.h"
+#include "engram/node_protocol.h"
+#include "engram/random.h"
+#include "engram/session.h"
+#include "poolserver/controller_link.h"
+#include "poolserver/lease_table.h"
+#include "poolserver/replica.h"
+#include "poolserver/session.h"
+
+namespace engram::poolserver {
+
+// ---- events ----
+struct Timer {};
+// The stream to the controller is up (answer: NodeHello) / is gone.
+struct ControllerConnected {};
+struct ControllerLost {};
+struct ControllerSaid {
+  ControllerToNode message;
+};
+// A message of a read session, or the end of its stream for whatever reason.
+struct ClientSaid {
+  StreamId stream;
+  ClientMessage message;
+};
+struct StreamBroken {
+  StreamId stream;
+};
+// Answers to StartLoad, one per shard. A load that was stopped or failed ends with LoadEnded, sent
+// after the last byte was written; its memory is given back by the ReleaseMemory that follows.
+struct ReplicaLoaded {
+  ShardKey shard;
+  std::vector<std::uint32_t> block_crcs;
+};
+struct LoadEnded {
+  ShardKey shard;
+  absl::Status why;
+};
+// Answers to ExposeReplica. ExposeFailed: no fabric reaches the memory; nothing is registered.
+struct ReplicaExposed {
+  ShardKey shard;
+  std::vector<GrantPath> paths;
+};
+struct ExposeFailed {
+  ShardKey shard;
+  absl::Status why;
+};
+// Answer to HideReplica: no fabric reaches the memory any more and no thread of ours reads it.
+struct ReplicaHidden {
+  ShardKey shard;
+};
+struct OwnReadFinished {
+  ShardKey shard;
+};
+// Answer to StartInspection.
+struct InspectionEnded {
+  std::uint64_t command = 0;
+  absl::Status status;
+  std::vector<Inspection> inspection;
+};
+// What the tiers hold now; reported with the next hello or heartbeat.
+struct CapacityChanged {
+  std::vector<TierCapacity> tiers;
+};
+using Event = std::variant<Timer, ControllerConnected, ControllerLost, ControllerSaid, ClientSaid,
+                           StreamBroken, ReplicaLoaded, LoadEnded, ReplicaExposed, ExposeFailed,
+                           ReplicaHidden, OwnReadFinished, InspectionEnded, CapacityChanged>;
+
+// ---- actions ----
+struct SendToController {
+  NodeToController message;
+};
+struct SendToClient {
+  StreamId stream;
+  NodeMessage message;
+};
+// After everything sent before it. No StreamBroken is needed in answer; one does no harm.
+struct CloseStream {
+  StreamId stream;
+};
+// Every fabric: Target::Admit / Dismiss.
+struct AdmitSession {
+  SessionToken token;
+};
+struct DismissSession {
+  SessionToken token;
+};
+// Every fabric: Target::Allow / Disallow with the keys of these replicas.
+struct AllowReplicas {
+  SessionToken token;
+  std::vector<ShardKey> shards;
+};
+struct DisallowReplicas {
+  SessionToken token;
+  std::vector<ShardKey> shards;
+};
+// Allocate memory for these shards and fill it. Answer per shard: ReplicaLoaded or LoadEnded.
+struct StartLoad {
+  TableRecord table;
+  std::vector<ShardIndex> shards;
+  Tier tier = Tier::kDram;
+};
+// Give up loading. Answer: LoadEnded, or ReplicaLoaded when it was done already.
+struct StopLoad {
+  ShardKey shard;
+};
+// Register with every fabric. Answer: ReplicaExposed or ExposeFailed.
+struct ExposeReplica {
+  ShardKey shard;
+};
+// Deregister from every fabric (Target::Hide). Answer: ReplicaHidden.
+struct HideReplica {
+  ShardKey shard;
+};
+// The memory of the replica may be reused from now on.
+struct ReleaseMemory {
+  ShardKey shard;
+};
+// Look at a table's source. Answer: InspectionEnded.
+struct StartInspection {
+  std::uint64_t command = 0;
+  TableName table;
+  TableSource source;
+};
+// Stop at once; another process owns this NodeId, or the id was refused.
+struct Exit {
+  absl::Status why;
+};
+using Action = std::variant<SendToController, SendToClient, CloseStream, AdmitSession,
+                            DismissSession, AllowReplicas, DisallowReplicas, StartLoad, StopLoad,
+                            ExposeReplica, HideReplica, ReleaseMemory, StartInspection, Exit>;
+
+struct NodeOptions {
+  NodeId node;
+  std::string process_nonce;  // random per process
+  std::string endpoint;       // advertised host:port of read sessions
+  std::string failure_domain;
+  std::string version;
+  std::vector<PathAddress> paths;  // of the open targets, in the order of GrantPath::path
+  std::vector<TierCapacity> tiers;
+  Duration lease = kDefaultLease;
+  std::size_t max_sessions = 4096;
+};
+
+class NodeState {
+ public:
+  // `random` makes session ids and tokens and must outlive the object.
+  NodeState(NodeOptions options, Random* random);
+
+  std::vector<Action> OnEvent(Instant now, Event event);
+  // When Timer{} must be fed at the latest; nothing = never.
+  std::optional<Instant> NextTimer() const;
+
+  // One more reader of our own (see above). False unless the replica serves.
+  bool StartOwnRead(const ShardKey& shard);
+
+  Incarnation incarnation() const { return link_.incarnation(); }
+  // The controller has welcomed this process: sessions are accepted and commands obeyed.
+  bool registered() const { return link_.incarnation() != Incarnation(0); }
+  bool controller_reachable() const { return link_.welcomed(); }
+  // Null when this node does not hold the shard.
+  const Replica* FindReplica(const ShardKey& shard) const;
+  const std::map<ShardKey, Replica>& replicas() const { return replicas_; }
+  // Sessions with a stream, and those whose lease goes on without one.
+  std::size_t open_sessions() const { return by_stream_.size(); }
+  std::size_t sessions() const { return sessions_.size(); }
+  std::size_t retirements_pending() const;
+  struct Counters {
+    std::uint64_t renewals_extended = 0;
+    std::uint64_t renewals_not_extended = 0;
+    std::uint64_t sessions_run_out = 0;
+    std::uint64_t sessions_refused = 0;
+    std::uint64_t commands_refused = 0;
+  };
+  const Counters& counters() const { return counters_; }
+
+ private:
+  using Actions = std::vector<Action>;
+
+  void On(Instant now, const Timer&, Actions& out);
+  void On(Instant now, const ControllerConnected&, Actions& out);
+  void On(Instant now, const ControllerLost&, Actions& out);
+  void On(Instant now, const ControllerSaid& event, Actions& out);
+  void On(Instant now, const ClientSaid& event, Actions& out);
+  void On(Instant now, const StreamBroken& event, Actions& out);
+  void On(Instant now, const ReplicaLoaded& event, Actions& out);
+  void On(Instant now, const LoadEnded& event, Actions& out);
+  void On(Instant now, const ReplicaExposed& event, Actions& out);
+  void On(Instant now, const ExposeFailed& event, Actions& out);
+  void On(Instant now, const ReplicaHidden& event, Actions& out);
+  void On(Instant now, const OwnReadFinished& event, Actions& out);
+  void On(Instant now, const InspectionEnded& event, Actions& out);
+  void On(Instant now, const CapacityChanged& event, Actions& out);
+
+  void Obey(const Command& command, Actions& out);
+  void Load(const LoadReplicas& load, Actions& out);
+  void Retire(const RetireReplicas& retire, Actions& out);
+  void Withdraw(Replica& replica);
+  void HideIfUnread(Replica& replica, Actions& out);
+  void Release(const ShardKey& shard, const ReplicaReport& report, Actions& out);
+
+  void Open(Instant now, StreamId stream, const OpenSession& open, Actions& out);
+  void Welcome(Instant now, NodeSession& session, Actions& out);
+  void GrantTables(NodeSession& session);
+  void Renew(Instant now, NodeSession& session, const RenewLease& renew, Actions& out);
+  // The session cannot read any more: forget it and go on with the retirements that waited for it.
+  void EndSession(SessionId id, Actions& out);
+  void RefuseStream(StreamId stream, absl::Status why, Actions& out);
+  NodeSession* SessionOf(StreamId stream);
+  void FlushUpdates(Actions& out);
+  void StopReading(SessionId session, const ShardKey& shard, Actions& out);
+
+  const NodeOptions options_;
+  Random* const random_;
+  ControllerLink link_;
+  LeaseTable leases_;
+  std::map<ShardKey, Replica> replicas_;
+  std::map<SessionId, NodeSession> sessions_;
+  std::map<StreamId, SessionId> by_stream_;
+  std::map<std::string, SessionId> by_request_;
+  Counters counters_;
+  bool exiting_ = false;
+};
+
+}  // namespace engram::poolserver

@@ -1,0 +1,81 @@
+// One read session, seen from the node (ARCHITECTURE section 4, rules 1 to 3): grants in numbered
+// revisions, renewals that carry the revision applied, goodbye, a broken stream.
+//
+// It keeps what this session was told and what it acknowledged; leases are LeaseTable's, replicas
+// are Replica's, and NodeState connects the three. A session whose stream broke keeps everything it
+// was granted until its lease has run out. Thread-confined: call from the owner thread only.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engram/ids.h"
+#include "engram/session.h"
+
+namespace engram::poolserver {
+
+// One gRPC stream of a read session, numbered by the adapter; never reused.
+using StreamId = StrongId<struct StreamIdTag>;
+
+class NodeSession {
+ public:
+  NodeSession(SessionId id, const SessionToken& token, const OpenSession& open, StreamId stream);
+
+  SessionId id() const { return id_; }
+  const SessionToken& token() const { return token_; }
+  const std::string& client() const { return client_; }
+  const std::string& tenant() const { return tenant_; }
+  const std::string& request_id() const { return request_id_; }
+  const std::set<TableUid>& tables() const { return tables_; }
+  // Nothing when the stream broke.
+  std::optional<StreamId> stream() const { return stream_; }
+
+  void AddTable(const TableUid& table) { tables_.insert(table); }
+  bool Wants(const TableUid& table) const { return tables_.count(table) != 0; }
+  bool Holds(const ShardKey& shard) const { return granted_.count(shard) != 0; }
+
+  // Changes collected since the last TakeUpdate. REQUIRES for AddWithdrawal: Holds(shard).
+  void AddGrant(const Grant& grant);
+  void AddWithdrawal(const Withdrawal& withdrawal);
+  // The next revision, or nothing when nothing changed or the stream is broken.
+  std::optional<GrantUpdate> TakeUpdate();
+
+  // The client says that every revision up to `applied` is in force and quiescent. Returns the
+  // shards that it cannot read any more. InvalidArgument: a revision that was never sent, or one
+  // smaller than before.
+  absl::StatusOr<std::vector<ShardKey>> Apply(GrantRevision applied);
+  // True while a withdrawal waits for this client: its lease is not extended.
+  bool HasUnapplied() const { return !unapplied_.empty() || !pending_.withdrawn.empty(); }
+  GrantRevision applied() const { return applied_; }
+  GrantRevision sent() const { return sent_; }
+
+  void StreamBroken() { stream_.reset(); }
+  // The same request again on a new stream, before the client ever renewed: the session starts over
+  // with revision numbers that go on, and what was withdrawn so far waits for the next one.
+  // REQUIRES: !renewed().
+  void Reattach(StreamId stream);
+  void Renewed() { renewed_ = true; }
+  bool renewed() const { return renewed_; }
+
+ private:
+  const SessionId id_;
+  const SessionToken token_;
+  const std::string client_;
+  const std::string tenant_;
+  const std::string request_id_;
+  std::set<TableUid> tables_;
+  std::optional<StreamId> stream_;
+  bool renewed_ = false;
+  GrantRevision sent_;
+  GrantRevision applied_;
+  std::set<ShardKey> granted_;
+  GrantUpdate pending_;
+  std::map<GrantRevision, std::vector<ShardKey>> unapplied_;  // withdrawn at that revision
+};
+
+}  // namespace engram::poolserver
