@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -40,7 +41,8 @@ class Addressing {
   static absl::StatusOr<std::unique_ptr<Addressing>> Make(const TableSpec& spec, TokenMap map);
 
   // Writes tokens.size() x columns row ids: [token][column of the whole table], whole-table RowIds.
-  // InvalidArgument names the token, its position and the vocabulary when an id is outside it.
+  // InvalidArgument names the token, its position and the vocabulary when an id is outside it; the
+  // id of a dead token is not looked at. Nothing is written then.
   // REQUIRES: out.size() == tokens.size() * columns().
   virtual absl::Status Rows(const TokenSpan& input, std::span<RowId> out) const = 0;
   virtual std::uint32_t columns() const = 0;
