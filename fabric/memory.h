@@ -3,6 +3,8 @@
 // grow or punch them (ARCHITECTURE section 4, "Mapped memory").
 #pragma once
 
+#include <fcntl.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -19,6 +21,9 @@ enum class PageSize : std::uint64_t {
   k2MiB = std::uint64_t{2} << 20,
   k1GiB = std::uint64_t{1} << 30,
 };
+
+// The seals of every slab. A reader refuses to map a descriptor that lacks one of them.
+inline constexpr int kSlabSeals = F_SEAL_FUTURE_WRITE | F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 struct SlabOptions {
   std::uint64_t bytes = 0;           // rounded up to whole pages
@@ -70,6 +75,11 @@ class HostBuffer {
  private:
   std::byte* data_ = nullptr;
   std::uint64_t bytes_ = 0;
+  std::uint64_t mapped_bytes_ = 0;
 };
+
+// Maps `bytes` of `fd` read-only, populated, at an address aligned for its pages of `page` bytes
+// and for 2 MiB pages. Returns nullptr with errno set. munmap undoes it.
+std::byte* MapSharedReadOnly(int fd, std::uint64_t bytes, std::uint64_t page);
 
 }  // namespace engram::fabric
