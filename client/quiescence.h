@@ -38,8 +38,8 @@ class Quiescence {
   // The routes stored before this call have the version that is returned.
   RouteVersion Publish();
   RouteVersion current() const { return RouteVersion(current_.load(std::memory_order_seq_cst)); }
-  // True when every reader is past all routes older than `version`. Never goes back to false for a
-  // version that was published.
+  // True when every reader is past all routes older than `version`, for good. REQUIRES: `version`
+  // was published.
   bool Past(RouteVersion version) const;
   // The oldest version that a reader may still use; current() when none reads. Snapshots older than
   // it may be freed.

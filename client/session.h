@@ -14,9 +14,11 @@
 //   a lease counts from it.
 // - Actions are carried out in order; each that names an answer is answered exactly once, with the
 //   same `session` number.
-// - ChangeRoutes / VoidRoutes: make the granted regions importable and routable, take the withdrawn
-//   ones (all of them) out of the routes, publish, and answer with Quiescence::Publish()'s version.
-//   Imports of withdrawn regions stay until ReleaseRegions / ReleaseAll.
+// - ChangeRoutes / VoidRoutes: import the granted regions and route reads to them, take the
+// withdrawn
+//   ones (VoidRoutes: all of the node) out of the routes, publish, and answer with the version that
+//   Quiescence::Publish() returned. Imports of withdrawn regions stay until ReleaseRegions /
+//   ReleaseAll. One revision may come as two ChangeRoutes, each answered: grants first.
 // - ReleaseRegions / ReleaseAll come only after quiescence: release the imports (unmap), forget the
 //   peer (ReleaseAll), then answer.
 // Thread-confined: call from the owner thread only.
@@ -195,14 +197,16 @@ class ClientSession {
 
  private:
   using Actions = std::vector<session::Action>;
-  // One revision on its way to being applied.
+  // One revision on its way to being applied. Revisions move on independently; `applied` is the
+  // longest run of done ones. Grants are routed at once, so that a later withdrawal of the same
+  // replica always follows them.
   struct Revision {
-    enum class Step : std::uint8_t { kWaiting, kReaching, kRouting, kDraining, kReleasing, kDone };
+    enum class Step : std::uint8_t { kReaching, kRouting, kDraining, kReleasing, kDone };
     GrantRevision number;
-    Step step = Step::kWaiting;
-    GrantUpdate update;
+    Step step = Step::kReaching;
     std::vector<ShardKey> withdrawn;
-    Instant reach_until{};
+    Instant reach_until{};                // turn reads away at the latest
+    std::uint32_t routes_unanswered = 0;  // ChangeRoutes without RoutesChanged
     RouteVersion version;
   };
 
@@ -228,14 +232,13 @@ class ClientSession {
   void Renew(Instant now, Actions& out);
   // Ends the session: void the grants if there are any, else back off at once.
   void Lose(Instant now, absl::Status why, Actions& out);
-  void BackOff(Instant now, Actions& out);
+  void BackOff(Instant now);
   // Moves revisions on as far as they go; renews at once when one became applied.
   void Advance(Instant now, Actions& out);
-  // True when the first revision that is not done took a step.
-  bool StepFirst(Instant now, Actions& out);
+  // True when the revision took a step.
+  bool Step(Instant now, Revision& revision, Actions& out);
   void StepVoiding(Actions& out);
   Revision* Find(GrantRevision number);
-  bool IsPast(RouteVersion version) const;
 
   ClientSessionOptions options_;
   const Quiescence* const quiescence_;
@@ -262,6 +265,8 @@ class ClientSession {
   GrantRevision applied_;
   std::deque<Revision> revisions_;
   std::set<ShardKey> held_;
+  std::vector<TableUid> late_tables_;  // wanted after OpenSession was sent
+  Instant last_event_{};
   std::optional<RouteVersion> voided_;
   bool releasing_all_ = false;
 };

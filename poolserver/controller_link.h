@@ -26,7 +26,7 @@ class ControllerLink {
 
   // Aborted: this process must exit (another incarnation was issued for it).
   absl::Status Welcomed(Instant now, const NodeWelcome& welcome);
-  void Seen(Instant now, const HeartbeatSeen& seen);
+  void Seen(const HeartbeatSeen& seen);
   // FailedPrecondition: not welcomed on this stream yet, or meant for another incarnation; Aborted:
   // the fencing token is older than one seen before.
   absl::Status Check(const Command& command);
@@ -59,6 +59,7 @@ class ControllerLink {
   std::uint64_t seen_ = 0;
   std::uint64_t hellos_ = 0;
   std::map<ShardKey, Unseen> unseen_;
+  std::size_t unsent_ = 0;  // entries of unseen_ with sent_in == 0
 };
 
 }  // namespace engram::poolserver

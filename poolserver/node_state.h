@@ -223,15 +223,19 @@ class NodeState {
   void On(Instant now, const CapacityChanged& event, Actions& out);
 
   void Obey(const Command& command, Actions& out);
-  void Load(const LoadReplicas& load, Actions& out);
+  absl::Status Load(const LoadReplicas& load, Actions& out);
   void Retire(const RetireReplicas& retire, Actions& out);
-  void Withdraw(Replica& replica);
+  void Drain(Replica& replica, Actions& out);
   void HideIfUnread(Replica& replica, Actions& out);
-  void Release(const ShardKey& shard, const ReplicaReport& report, Actions& out);
+  // REQUIRES: kFreed. `replica` is gone afterwards.
+  void Release(Replica& replica, Actions& out);
 
   void Open(Instant now, StreamId stream, const OpenSession& open, Actions& out);
+  bool Reattach(Instant now, StreamId stream, const OpenSession& open, absl::Status* why,
+                Actions& out);
   void Welcome(Instant now, NodeSession& session, Actions& out);
   void GrantTables(NodeSession& session);
+  void Give(NodeSession& session, Replica& replica);
   void Renew(Instant now, NodeSession& session, const RenewLease& renew, Actions& out);
   // The session cannot read any more: forget it and go on with the retirements that waited for it.
   void EndSession(SessionId id, Actions& out);

@@ -43,10 +43,11 @@ class Replica {
   // Each transition REQUIRES the step that it leaves; a wrong one aborts.
   void Loaded(std::vector<std::uint32_t> block_crcs);  // kLoading -> kExposing
   void Exposed(std::vector<GrantPath> paths);          // kExposing -> kServing
-  // kLoading -> kFreed: the loader has stopped; it never touches the memory again.
-  void LoadEnded(absl::Status why);
-  // Any step before kWaiting: nobody is granted it from now on. A loading replica stays kLoading
-  // (retirement_wanted) until its loader has stopped, an exposing one until it is exposed.
+  // kLoading or kExposing -> kFreed: the loader has stopped and never touches the memory again, or
+  // no fabric took the memory.
+  void Failed(absl::Status why);
+  // kServing -> kWaiting: nobody is granted it from now on. A replica that does not serve yet only
+  // remembers it (retirement_wanted) until its loader has stopped or it is exposed. Idempotent.
   void Retire(std::vector<Successor> successors);
   bool retirement_wanted() const { return retirement_wanted_; }
   // REQUIRES: MayHide(). kWaiting -> kHiding.

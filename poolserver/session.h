@@ -55,12 +55,11 @@ class NodeSession {
   GrantRevision sent() const { return sent_; }
 
   void StreamBroken() { stream_.reset(); }
-  // The same request again on a new stream, before the client ever renewed: the session starts over
-  // with revision numbers that go on, and what was withdrawn so far waits for the next one.
-  // REQUIRES: !renewed().
+  // The same request again on a new stream, whose client never renewed: it holds nothing. The
+  // session starts over; revision numbers go on. REQUIRES: MayReattach().
   void Reattach(StreamId stream);
-  void Renewed() { renewed_ = true; }
   bool renewed() const { return renewed_; }
+  bool MayReattach() const { return !renewed_ && !HasUnapplied(); }
 
  private:
   const SessionId id_;

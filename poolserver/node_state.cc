@@ -1,0 +1,452 @@
+#include "poolserver/node_state.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engram/check.h"
+#include "engram/shard_layout.h"
+
+namespace engram::poolserver {
+namespace {
+
+NodeHello Identity(const NodeOptions& options) {
+  NodeHello hello;
+  hello.node = options.node;
+  hello.process_nonce = options.process_nonce;
+  hello.endpoint = options.endpoint;
+  hello.failure_domain = options.failure_domain;
+  hello.version = options.version;
+  hello.tiers = options.tiers;
+  return hello;
+}
+
+}  // namespace
+
+NodeState::NodeState(NodeOptions options, Random* random)
+    : options_(std::move(options)),
+      random_(random),
+      link_(Identity(options_)),
+      leases_(options_.lease, LeaseMargin(options_.lease)) {}
+
+std::vector<Action> NodeState::OnEvent(Instant now, Event event) {
+  Actions out;
+  if (exiting_) return out;
+  std::visit([&](const auto& what) { On(now, what, out); }, event);
+  if (exiting_) return out;
+  FlushUpdates(out);
+  if (std::optional<NodeHeartbeat> beat = link_.Beat(now)) {
+    beat->sessions = static_cast<std::uint32_t>(sessions_.size());
+    beat->retirements_pending = static_cast<std::uint32_t>(retirements_pending());
+    out.push_back(SendToController{*std::move(beat)});
+  }
+  return out;
+}
+
+std::optional<Instant> NodeState::NextTimer() const {
+  const std::optional<Instant> beat = link_.NextBeat();
+  const std::optional<Instant> run_out = leases_.NextRunOut();
+  if (!beat || !run_out) return beat ? beat : run_out;
+  return std::min(*beat, *run_out);
+}
+
+bool NodeState::StartOwnRead(const ShardKey& shard) {
+  const auto it = replicas_.find(shard);
+  return it != replicas_.end() && it->second.StartOwnRead();
+}
+
+const Replica* NodeState::FindReplica(const ShardKey& shard) const {
+  const auto it = replicas_.find(shard);
+  return it == replicas_.end() ? nullptr : &it->second;
+}
+
+std::size_t NodeState::retirements_pending() const {
+  return std::count_if(replicas_.begin(), replicas_.end(), [](const auto& entry) {
+    return entry.second.state() == ReplicaState::kDraining;
+  });
+}
+
+void NodeState::On(Instant now, const Timer&, Actions& out) {
+  std::vector<SessionId> gone;
+  for (const auto& [id, session] : sessions_) {
+    if (leases_.HasRunOut(id, now)) gone.push_back(id);
+  }
+  for (SessionId id : gone) {
+    ++counters_.sessions_run_out;
+    EndSession(id, out);
+  }
+  leases_.Forget(now);
+}
+
+// ---- the controller ----
+
+void NodeState::On(Instant, const ControllerConnected&, Actions& out) {
+  std::vector<ReplicaReport> reports;
+  for (const auto& [shard, replica] : replicas_) reports.push_back(replica.Report());
+  out.push_back(SendToController{link_.Connected(std::move(reports))});
+}
+
+void NodeState::On(Instant, const ControllerLost&, Actions&) { link_.Lost(); }
+
+void NodeState::On(Instant now, const ControllerSaid& event, Actions& out) {
+  absl::Status exit;
+  if (const auto* welcome = std::get_if<NodeWelcome>(&event.message)) {
+    const absl::Status welcomed = link_.Welcomed(now, *welcome);
+    if (absl::IsAborted(welcomed)) exit = welcomed;
+  } else if (const auto* seen = std::get_if<HeartbeatSeen>(&event.message)) {
+    link_.Seen(*seen);
+  } else if (const auto* refused = std::get_if<NodeRefused>(&event.message)) {
+    exit = refused->status.ok() ? absl::AbortedError("the controller refused this node")
+                                : refused->status;
+  } else {
+    Obey(std::get<Command>(event.message), out);
+  }
+  if (exit.ok()) return;
+  exiting_ = true;
+  out.push_back(Exit{exit});
+}
+
+void NodeState::Obey(const Command& command, Actions& out) {
+  absl::Status status = link_.Check(command);
+  if (!status.ok()) {
+    ++counters_.commands_refused;
+  } else if (const auto* load = std::get_if<LoadReplicas>(&command.body)) {
+    status = Load(*load, out);
+  } else if (const auto* retire = std::get_if<RetireReplicas>(&command.body)) {
+    Retire(*retire, out);
+  } else {
+    const auto& inspect = std::get<InspectSource>(command.body);
+    out.push_back(StartInspection{command.id, inspect.table, inspect.source});
+    return;
+  }
+  out.push_back(SendToController{CommandDone{command.id, status, {}}});
+}
+
+absl::Status NodeState::Load(const LoadReplicas& load, Actions& out) {
+  if (absl::Status valid = load.table.spec.Validate(); !valid.ok()) return valid;
+  if (absl::Status valid = load.table.options.Validate(); !valid.ok()) return valid;
+  const ShardLayout layout(load.table.spec, load.table.options);
+  for (ShardIndex shard : load.shards) {
+    if (shard.value() >= layout.shards()) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", load.table.name.Full(),
+                                                     " has no shard ", shard.value(), "; it has ",
+                                                     layout.shards(), " shards"));
+    }
+    const Replica* held = FindReplica({load.table.uid, shard});
+    if (held != nullptr && held->retirement_wanted()) {
+      return absl::UnavailableError(
+          absl::StrCat("shard ", shard.value(), " of table ", load.table.name.Full(), " is ",
+                       std::string(Name(held->state())), " on node \"", options_.node.name,
+                       "\" and being retired; send the command again when it is reported Retired"));
+    }
+  }
+  StartLoad start{load.table, {}, load.tier};
+  for (ShardIndex shard : load.shards) {
+    const ShardKey key{load.table.uid, shard};
+    const auto [it, added] = replicas_.try_emplace(key, key, load.tier);
+    if (added) start.shards.push_back(shard);
+    link_.Changed(it->second.Report());
+  }
+  if (!start.shards.empty()) out.push_back(std::move(start));
+  return absl::OkStatus();
+}
+
+void NodeState::Retire(const RetireReplicas& retire, Actions& out) {
+  for (ShardIndex shard : retire.shards) {
+    const ShardKey key{retire.table, shard};
+    const auto it = replicas_.find(key);
+    if (it == replicas_.end()) {
+      ReplicaReport gone;
+      gone.shard = key;
+      gone.state = ReplicaState::kRetired;
+      link_.Changed(gone);
+      continue;
+    }
+    Replica& replica = it->second;
+    if (replica.retirement_wanted()) continue;
+    replica.Retire(retire.successors);
+    if (replica.step() == Replica::Step::kLoading) out.push_back(StopLoad{key});
+    if (replica.step() == Replica::Step::kWaiting) Drain(replica, out);
+  }
+}
+
+// Tell, then wait: the updates leave with FlushUpdates at the end of this event.
+void NodeState::Drain(Replica& replica, Actions& out) {
+  link_.Changed(replica.Report());
+  for (auto& [id, session] : sessions_) {
+    if (session.Holds(replica.shard())) {
+      session.AddWithdrawal({replica.shard(), replica.successors()});
+    }
+  }
+  HideIfUnread(replica, out);
+}
+
+void NodeState::HideIfUnread(Replica& replica, Actions& out) {
+  if (!replica.MayHide()) return;
+  replica.Hide();
+  out.push_back(HideReplica{replica.shard()});
+}
+
+void NodeState::Release(Replica& replica, Actions& out) {
+  ENGRAM_CHECK(replica.step() == Replica::Step::kFreed);
+  const ShardKey shard = replica.shard();
+  link_.Changed(replica.Report());
+  out.push_back(ReleaseMemory{shard});
+  replicas_.erase(shard);
+}
+
+// ---- the adapter's answers ----
+
+void NodeState::On(Instant, const ReplicaLoaded& event, Actions& out) {
+  const auto it = replicas_.find(event.shard);
+  ENGRAM_CHECK(it != replicas_.end());
+  Replica& replica = it->second;
+  if (replica.retirement_wanted()) {
+    // Nobody has seen it: the fabrics need not either.
+    replica.Failed(absl::OkStatus());
+    Release(replica, out);
+    return;
+  }
+  replica.Loaded(event.block_crcs);
+  out.push_back(ExposeReplica{event.shard});
+}
+
+void NodeState::On(Instant, const LoadEnded& event, Actions& out) {
+  const auto it = replicas_.find(event.shard);
+  ENGRAM_CHECK(it != replicas_.end());
+  it->second.Failed(it->second.retirement_wanted() ? absl::OkStatus() : event.why);
+  Release(it->second, out);
+}
+
+void NodeState::On(Instant, const ReplicaExposed& event, Actions& out) {
+  const auto it = replicas_.find(event.shard);
+  ENGRAM_CHECK(it != replicas_.end());
+  Replica& replica = it->second;
+  replica.Exposed(event.paths);
+  if (replica.step() == Replica::Step::kWaiting) {
+    Drain(replica, out);
+    return;
+  }
+  link_.Changed(replica.Report());
+  for (auto& [id, session] : sessions_) {
+    if (session.stream() && session.Wants(event.shard.table)) Give(session, replica);
+  }
+}
+
+void NodeState::On(Instant, const ExposeFailed& event, Actions& out) {
+  const auto it = replicas_.find(event.shard);
+  ENGRAM_CHECK(it != replicas_.end());
+  it->second.Failed(event.why);
+  Release(it->second, out);
+}
+
+void NodeState::On(Instant, const ReplicaHidden& event, Actions& out) {
+  const auto it = replicas_.find(event.shard);
+  ENGRAM_CHECK(it != replicas_.end());
+  it->second.Hidden();
+  Release(it->second, out);
+}
+
+void NodeState::On(Instant, const OwnReadFinished& event, Actions& out) {
+  const auto it = replicas_.find(event.shard);
+  ENGRAM_CHECK(it != replicas_.end());
+  it->second.FinishOwnRead();
+  HideIfUnread(it->second, out);
+}
+
+void NodeState::On(Instant, const InspectionEnded& event, Actions& out) {
+  out.push_back(SendToController{CommandDone{event.command, event.status, event.inspection}});
+}
+
+void NodeState::On(Instant, const CapacityChanged& event, Actions&) { link_.SetTiers(event.tiers); }
+
+// ---- read sessions ----
+
+NodeSession* NodeState::SessionOf(StreamId stream) {
+  const auto it = by_stream_.find(stream);
+  return it == by_stream_.end() ? nullptr : &sessions_.at(it->second);
+}
+
+void NodeState::On(Instant now, const ClientSaid& event, Actions& out) {
+  NodeSession* session = SessionOf(event.stream);
+  const auto* open = std::get_if<OpenSession>(&event.message);
+  if (open != nullptr && session == nullptr) {
+    Open(now, event.stream, *open, out);
+  } else if (open != nullptr || session == nullptr) {
+    RefuseStream(event.stream,
+                 absl::FailedPreconditionError(
+                     open != nullptr ? "this stream has a session already; open another stream"
+                                     : "no session on this stream; send OpenSession first"),
+                 out);
+  } else if (leases_.HasRunOut(session->id(), now)) {
+    ++counters_.sessions_run_out;
+    EndSession(session->id(), out);
+  } else if (const auto* add = std::get_if<AddTable>(&event.message)) {
+    session->AddTable(add->table);
+    GrantTables(*session);
+  } else if (const auto* renew = std::get_if<RenewLease>(&event.message)) {
+    Renew(now, *session, *renew, out);
+  } else {
+    leases_.End(session->id());
+    EndSession(session->id(), out);
+  }
+}
+
+void NodeState::On(Instant, const StreamBroken& event, Actions&) {
+  if (NodeSession* session = SessionOf(event.stream)) session->StreamBroken();
+  by_stream_.erase(event.stream);
+}
+
+void NodeState::Open(Instant now, StreamId stream, const OpenSession& open, Actions& out) {
+  absl::Status why;
+  if (!registered()) {
+    why = absl::UnavailableError(
+        absl::StrCat("node \"", options_.node.name, "\" is not registered yet; try again"));
+  } else if (open.node != options_.node || open.incarnation != link_.incarnation()) {
+    why = absl::FailedPreconditionError(
+        absl::StrCat("session is meant for node \"", open.node.name, "\" incarnation ",
+                     open.incarnation.value(), "; this is \"", options_.node.name,
+                     "\" incarnation ", link_.incarnation().value(), "; refresh the map"));
+  } else if (Reattach(now, stream, open, &why, out)) {
+    return;
+  } else if (why.ok() && sessions_.size() >= options_.max_sessions) {
+    why = absl::ResourceExhaustedError(absl::StrCat("node \"", options_.node.name, "\" holds ",
+                                                    sessions_.size(),
+                                                    " read sessions, the limit; try again later"));
+  }
+  if (!why.ok()) {
+    RefuseStream(stream, std::move(why), out);
+    return;
+  }
+  const SessionId id(random_->Next());
+  const auto token = random_->Bits<struct SessionTokenTag>();
+  const auto [it, added] = sessions_.try_emplace(id, id, token, open, stream);
+  ENGRAM_CHECK(added);
+  by_stream_[stream] = id;
+  if (!open.request_id.empty()) by_request_[open.request_id] = id;
+  out.push_back(AdmitSession{token});
+  Welcome(now, it->second, out);
+}
+
+// The same request again: the same session, as long as its client holds nothing of it. With a
+// withdrawal unanswered the lease must not be extended, so a new session is made instead and the
+// old lease runs to its end.
+bool NodeState::Reattach(Instant now, StreamId stream, const OpenSession& open, absl::Status* why,
+                         Actions& out) {
+  const auto it = by_request_.find(open.request_id);
+  if (it == by_request_.end()) return false;
+  NodeSession& session = sessions_.at(it->second);
+  if (session.renewed()) {
+    *why = absl::AlreadyExistsError(absl::StrCat("request ", open.request_id,
+                                                 " has opened and used a session before; open with "
+                                                 "a new request id"));
+    return false;
+  }
+  if (session.stream()) {
+    out.push_back(CloseStream{*session.stream()});
+    by_stream_.erase(*session.stream());
+    session.StreamBroken();
+  }
+  if (!session.MayReattach() || leases_.HasRunOut(session.id(), now)) return false;
+  session.Reattach(stream);
+  for (const TableUid& table : open.tables) session.AddTable(table);
+  by_stream_[stream] = session.id();
+  Welcome(now, session, out);
+  return true;
+}
+
+void NodeState::Welcome(Instant now, NodeSession& session, Actions& out) {
+  leases_.Grant(session.id(), now);
+  SessionOpened opened;
+  opened.session = session.id();
+  opened.token = session.token();
+  opened.node = options_.node;
+  opened.incarnation = link_.incarnation();
+  opened.lease = leases_.lease();
+  opened.margin = leases_.margin();
+  opened.paths = options_.paths;
+  out.push_back(SendToClient{*session.stream(), std::move(opened)});
+  GrantTables(session);
+}
+
+void NodeState::GrantTables(NodeSession& session) {
+  for (auto& [shard, replica] : replicas_) {
+    const bool serves = replica.step() == Replica::Step::kServing;
+    if (serves && session.Wants(shard.table) && !session.Holds(shard)) Give(session, replica);
+  }
+}
+
+void NodeState::Give(NodeSession& session, Replica& replica) {
+  replica.AddReader(session.id());
+  session.AddGrant(replica.MakeGrant());
+}
+
+void NodeState::Renew(Instant now, NodeSession& session, const RenewLease& renew, Actions& out) {
+  const StreamId stream = *session.stream();
+  const absl::StatusOr<std::vector<ShardKey>> quiet = session.Apply(renew.applied);
+  if (!quiet.ok()) {
+    RefuseStream(stream, quiet.status(), out);
+    return;
+  }
+  if (!quiet->empty()) out.push_back(DisallowReplicas{session.token(), *quiet});
+  for (const ShardKey& shard : *quiet) StopReading(session.id(), shard, out);
+  LeaseRenewed renewed{renew.sequence, Duration(0)};
+  if (session.HasUnapplied()) {
+    ++counters_.renewals_not_extended;
+  } else {
+    ++counters_.renewals_extended;
+    leases_.Grant(session.id(), now);
+    renewed.lease = leases_.lease();
+  }
+  out.push_back(SendToClient{stream, renewed});
+}
+
+void NodeState::StopReading(SessionId session, const ShardKey& shard, Actions& out) {
+  const auto it = replicas_.find(shard);
+  ENGRAM_CHECK(it != replicas_.end());
+  it->second.RemoveReader(session);
+  HideIfUnread(it->second, out);
+}
+
+void NodeState::EndSession(SessionId id, Actions& out) {
+  const auto it = sessions_.find(id);
+  ENGRAM_CHECK(it != sessions_.end());
+  NodeSession& session = it->second;
+  if (session.stream()) {
+    out.push_back(CloseStream{*session.stream()});
+    by_stream_.erase(*session.stream());
+  }
+  out.push_back(DismissSession{session.token()});
+  const auto request = by_request_.find(session.request_id());
+  if (request != by_request_.end() && request->second == id) by_request_.erase(request);
+  sessions_.erase(it);
+  for (auto& [shard, replica] : replicas_) {
+    replica.RemoveReader(id);
+    HideIfUnread(replica, out);
+  }
+}
+
+void NodeState::RefuseStream(StreamId stream, absl::Status why, Actions& out) {
+  ++counters_.sessions_refused;
+  // A session that misbehaved is treated as broken: it keeps its lease to the end.
+  if (NodeSession* session = SessionOf(stream)) session->StreamBroken();
+  by_stream_.erase(stream);
+  out.push_back(SendToClient{stream, SessionRefused{std::move(why)}});
+  out.push_back(CloseStream{stream});
+}
+
+void NodeState::FlushUpdates(Actions& out) {
+  for (auto& [stream, id] : by_stream_) {
+    NodeSession& session = sessions_.at(id);
+    std::optional<GrantUpdate> update = session.TakeUpdate();
+    if (!update) continue;
+    if (!update->granted.empty()) {
+      AllowReplicas allow{session.token(), {}};
+      for (const Grant& grant : update->granted) allow.shards.push_back(grant.shard);
+      out.push_back(std::move(allow));
+    }
+    out.push_back(SendToClient{stream, *std::move(update)});
+  }
+}
+
+}  // namespace engram::poolserver
