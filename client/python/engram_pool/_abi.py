@@ -1,0 +1,104 @@
+"""client/include/engram/engram.h as ctypes: structs, prototypes, and status -> exception."""
+import ctypes as c
+import os
+import pathlib
+
+from . import _errors
+
+
+class Sized(c.Structure):
+    """A struct of the ABI that starts with its own size."""
+
+    def __init__(self, **fields):
+        super().__init__(struct_size=c.sizeof(type(self)), **fields)
+
+
+class PoolOptions(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("endpoints", c.c_char_p), ("client_name", c.c_char_p),
+                ("tenant", c.c_char_p), ("fabric", c.c_char_p), ("connect_timeout_ns", c.c_uint64),
+                ("spin_ns", c.c_uint64)]
+
+
+class TableOptions(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("expected_spec_digest", c.c_char_p),
+                ("expected_content_digest", c.c_char_p), ("open_timeout_ns", c.c_uint64)]
+
+
+class TableInfo(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("name", c.c_char_p), ("version", c.c_char_p), ("table_uid", c.c_char_p),
+                ("spec_digest", c.c_char_p), ("content_digest", c.c_char_p), ("rows", c.c_uint64),
+                ("layers", c.c_uint32), ("columns_per_layer", c.c_uint32), ("row_bytes", c.c_uint32),
+                ("planes", c.c_uint32), ("lookback", c.c_uint32), ("reserved", c.c_uint32)]
+
+
+class LayerInfo(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("layer", c.c_uint32), ("reserved", c.c_uint32),
+                ("first_row", c.c_uint64), ("rows", c.c_uint64)]
+
+
+class ColumnInfo(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("layer", c.c_uint32), ("order", c.c_uint32), ("head", c.c_uint32),
+                ("reserved", c.c_uint32), ("first_row", c.c_uint64), ("rows", c.c_uint64)]
+
+
+class PlaneInfo(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("name", c.c_char_p), ("dtype", c.c_char_p), ("offset", c.c_uint32),
+                ("bytes", c.c_uint32)]
+
+
+class Tokens(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("tokens", c.c_void_p), ("count", c.c_size_t), ("dead", c.c_void_p),
+                ("lookback", c.c_void_p), ("lookback_count", c.c_size_t), ("lookback_dead", c.c_void_p)]
+
+
+class Rows(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("ids", c.c_void_p), ("count", c.c_size_t), ("id_type", c.c_uint32),
+                ("layer_index", c.c_int32)]
+
+
+class Stats(Sized):
+    COUNTERS = ("rows_ok", "rows_failed", "rows_skipped", "rows_duplicate", "rows_retried", "seal_failures",
+                "bytes_read", "batches", "rows_mapped", "rows_stream", "rows_ofi")
+    _fields_ = [("struct_size", c.c_size_t)] + [(name, c.c_uint64) for name in COUNTERS]
+
+
+def _load():
+    given = os.environ.get("ENGRAM_LIBRARY")
+    path = given or str(pathlib.Path(__file__).with_name("libengram.so"))
+    # Local symbols: another gRPC or protobuf in this process stays apart.
+    library = c.CDLL(path, mode=os.RTLD_LOCAL | os.RTLD_NOW)
+    handle, out = c.c_void_p, c.POINTER(c.c_void_p)
+    prototypes = {
+        "engram_version": (c.c_char_p, []),
+        "engram_last_error": (c.c_char_p, []),
+        "engram_pool_open": (c.c_int, [c.POINTER(PoolOptions), out]),
+        "engram_pool_close": (None, [handle]),
+        "engram_table_open": (c.c_int, [handle, c.c_char_p, c.POINTER(TableOptions), out]),
+        "engram_table_close": (None, [handle]),
+        "engram_table_get_info": (c.c_int, [handle, c.POINTER(TableInfo)]),
+        "engram_table_get_layer": (c.c_int, [handle, c.c_uint32, c.POINTER(LayerInfo)]),
+        "engram_table_get_column": (c.c_int, [handle, c.c_uint32, c.POINTER(ColumnInfo)]),
+        "engram_table_get_plane": (c.c_int, [handle, c.c_uint32, c.POINTER(PlaneInfo)]),
+        "engram_table_addresses": (c.c_int, [handle, c.POINTER(Tokens), c.c_void_p, c.c_size_t]),
+        "engram_table_read_rows": (c.c_int, [handle, c.POINTER(Rows), c.c_void_p, c.c_size_t, c.c_void_p, c.c_uint64]),
+        "engram_table_read_tokens": (c.c_int, [handle, c.POINTER(Tokens), c.c_void_p, c.c_size_t, c.c_void_p,
+                                               c.c_uint64]),
+        "engram_table_get_stats": (c.c_int, [handle, c.POINTER(Stats)]),
+    }
+    for name, (result, arguments) in prototypes.items():
+        function = getattr(library, name)
+        function.restype, function.argtypes = result, arguments
+    return library
+
+
+library = _load()
+
+
+def check(status, **attributes):
+    """Raises the exception of a status that is not OK; `attributes` are set on it."""
+    if status == 0:
+        return
+    error = _errors.BY_STATUS.get(status, _errors.Internal)(library.engram_last_error().decode(errors="replace"))
+    for name, value in attributes.items():
+        setattr(error, name, value)
+    raise error
