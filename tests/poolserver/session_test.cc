@@ -1,0 +1,81 @@
+#include "poolserver/session.h"
+
+#include <gtest/gtest.h>
+
+namespace engram::poolserver {
+namespace {
+
+ShardKey Shard(std::uint32_t index) { return {TableUid{{1}}, ShardIndex(index)}; }
+Grant GrantOf(std::uint32_t index) { return {Shard(index), Tier::kDram, {{0, 0, 64, index}}}; }
+
+class NodeSessionTest : public testing::Test {
+ protected:
+  NodeSessionTest() {
+    OpenSession open;
+    open.client = "replica-0";
+    open.tables = {TableUid{{1}}};
+    session_.emplace(SessionId(9), SessionToken{}, open, StreamId(4));
+  }
+  std::optional<NodeSession> session_;
+};
+
+TEST_F(NodeSessionTest, NumbersUpdatesFromOneAndCollectsChanges) {
+  EXPECT_FALSE(session_->TakeUpdate());
+  session_->AddGrant(GrantOf(1));
+  session_->AddGrant(GrantOf(2));
+  const auto first = session_->TakeUpdate();
+  ASSERT_TRUE(first);
+  EXPECT_EQ(first->revision, GrantRevision(1));
+  EXPECT_EQ(first->granted.size(), 2u);
+  session_->AddWithdrawal({Shard(1), {}});
+  EXPECT_EQ(session_->TakeUpdate()->revision, GrantRevision(2));
+  EXPECT_FALSE(session_->TakeUpdate());
+}
+
+TEST_F(NodeSessionTest, IsQuietOnlyForRevisionsItApplied) {
+  session_->AddGrant(GrantOf(1));
+  session_->AddGrant(GrantOf(2));
+  session_->TakeUpdate();
+  session_->AddWithdrawal({Shard(1), {}});
+  session_->TakeUpdate();
+  session_->AddWithdrawal({Shard(2), {}});
+  session_->TakeUpdate();
+  EXPECT_TRUE(session_->Apply(GrantRevision(1))->empty());
+  EXPECT_TRUE(session_->HasUnapplied());
+  EXPECT_EQ(*session_->Apply(GrantRevision(2)), std::vector<ShardKey>{Shard(1)});
+  EXPECT_TRUE(session_->HasUnapplied());
+  EXPECT_EQ(*session_->Apply(GrantRevision(3)), std::vector<ShardKey>{Shard(2)});
+  EXPECT_FALSE(session_->HasUnapplied());
+}
+
+TEST_F(NodeSessionTest, RefusesARevisionThatWasNeverSentOrGoesBack) {
+  session_->AddGrant(GrantOf(1));
+  session_->TakeUpdate();
+  EXPECT_EQ(session_->Apply(GrantRevision(2)).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(session_->Apply(GrantRevision(1)).ok());
+  EXPECT_EQ(session_->Apply(GrantRevision(0)).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(NodeSessionTest, KeepsWithdrawalsOfABrokenStreamUnapplied) {
+  session_->AddGrant(GrantOf(1));
+  session_->TakeUpdate();
+  session_->StreamBroken();
+  session_->AddWithdrawal({Shard(1), {}});
+  EXPECT_FALSE(session_->TakeUpdate());
+  EXPECT_TRUE(session_->HasUnapplied());
+}
+
+TEST_F(NodeSessionTest, StartsOverOnANewStreamOnlyWhileItsClientHoldsNothing) {
+  session_->AddGrant(GrantOf(1));
+  session_->TakeUpdate();
+  EXPECT_TRUE(session_->MayReattach());
+  session_->Reattach(StreamId(5));
+  EXPECT_FALSE(session_->Holds(Shard(1)));
+  session_->AddGrant(GrantOf(1));
+  EXPECT_EQ(session_->TakeUpdate()->revision, GrantRevision(2));
+  EXPECT_TRUE(session_->Apply(GrantRevision(2)).ok());
+  EXPECT_FALSE(session_->MayReattach());
+}
+
+}  // namespace
+}  // namespace engram::poolserver
