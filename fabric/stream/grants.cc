@@ -1,0 +1,102 @@
+#include "fabric/stream/grants.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace engram::fabric::stream {
+
+std::uint64_t Grants::Add(std::unique_ptr<RowSource> source, std::uint64_t length) {
+  auto region = std::make_unique<Region>();
+  region->length = length;
+  region->memory = source->Memory();
+  region->source = std::move(source);
+  std::lock_guard lock(mutex_);
+  // 64 random bits: a key that was used before comes back with a chance of 2^-64 a draw.
+  do {
+    region->key = random_.Next();
+  } while (region->key == 0 || regions_.contains(region->key));
+  const std::uint64_t key = region->key;
+  regions_.emplace(key, std::move(region));
+  return key;
+}
+
+void Grants::Remove(std::uint64_t key) {
+  std::unique_lock lock(mutex_);
+  auto found = regions_.find(key);
+  if (found == regions_.end()) return;
+  std::unique_ptr<Region> region = std::move(found->second);
+  regions_.erase(found);
+  for (const auto& session : sessions_) session->allowed.erase(key);
+  ++removals_;
+  unpinned_.wait(lock, [&] { return region->pins == 0; });
+  --removals_;
+}
+
+void Grants::Admit(const SessionToken& token) {
+  std::lock_guard lock(mutex_);
+  for (const auto& session : sessions_) {
+    if (session->token == token) return;
+  }
+  sessions_.push_back(std::make_shared<Session>());
+  sessions_.back()->token = token;
+}
+
+void Grants::Dismiss(const SessionToken& token) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(sessions_, [&](const std::shared_ptr<Session>& session) {
+    if (session->token != token) return false;
+    session->dismissed = true;
+    session->allowed.clear();
+    return true;
+  });
+}
+
+void Grants::Allow(const SessionToken& token, std::uint64_t key) {
+  std::lock_guard lock(mutex_);
+  for (const auto& session : sessions_) {
+    if (session->token == token) session->allowed.insert(key);
+  }
+}
+
+void Grants::Disallow(const SessionToken& token, std::uint64_t key) {
+  std::lock_guard lock(mutex_);
+  for (const auto& session : sessions_) {
+    if (session->token == token) session->allowed.erase(key);
+  }
+}
+
+std::shared_ptr<Grants::Session> Grants::Find(const SessionToken& token) const {
+  std::lock_guard lock(mutex_);
+  std::shared_ptr<Session> found;
+  for (const auto& session : sessions_) {
+    if (SameToken(session->token, token)) found = session;
+  }
+  return found;
+}
+
+bool Grants::Dismissed(const Session& session) const {
+  std::lock_guard lock(mutex_);
+  return session.dismissed;
+}
+
+void Grants::Pin(const Session& session, std::span<const std::uint64_t> keys, Region** out) {
+  std::lock_guard lock(mutex_);
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    out[i] = nullptr;
+    if (!session.allowed.contains(keys[i])) continue;
+    auto found = regions_.find(keys[i]);
+    if (found == regions_.end()) continue;
+    out[i] = found->second.get();
+    ++out[i]->pins;
+  }
+}
+
+void Grants::Unpin(std::span<Region* const> regions) {
+  std::lock_guard lock(mutex_);
+  for (Region* region : regions) {
+    if (region != nullptr) --region->pins;
+  }
+  if (removals_ > 0) unpinned_.notify_all();
+}
+
+}  // namespace engram::fabric::stream

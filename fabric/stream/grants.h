@@ -1,0 +1,62 @@
+// Which session may read which region, and who reads it at the moment. The gather pins regions
+// under the lock, copies without it, and unpins; Remove waits for the pins. Thread-safe.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "engram/ids.h"
+#include "engram/random.h"
+#include "fabric/stream/row_source.h"
+
+namespace engram::fabric::stream {
+
+class Grants {
+ public:
+  struct Region {
+    std::uint64_t key = 0;
+    std::uint64_t length = 0;
+    const std::byte* memory = nullptr;  // source->Memory()
+    std::unique_ptr<RowSource> source;
+    std::uint32_t pins = 0;  // guarded by the lock of Grants
+  };
+  // One per read session; lives as long as a connection names it.
+  struct Session {
+    SessionToken token;
+    bool dismissed = false;                      // guarded by the lock of Grants
+    absl::flat_hash_set<std::uint64_t> allowed;  // guarded by the lock of Grants
+  };
+
+  std::uint64_t Add(std::unique_ptr<RowSource> source, std::uint64_t length);
+  // Returns when nothing has the region pinned any more.
+  void Remove(std::uint64_t key);
+
+  void Admit(const SessionToken& token);
+  void Dismiss(const SessionToken& token);
+  void Allow(const SessionToken& token, std::uint64_t key);
+  void Disallow(const SessionToken& token, std::uint64_t key);
+
+  // Null unless the token was admitted. Looks at every session, so time tells nothing.
+  std::shared_ptr<Session> Find(const SessionToken& token) const;
+  bool Dismissed(const Session& session) const;
+
+  // Pins the regions that the session may read: out[i] is null where keys[i] is not allowed.
+  void Pin(const Session& session, std::span<const std::uint64_t> keys, Region** out);
+  void Unpin(std::span<Region* const> regions);
+
+ private:
+  mutable std::mutex mutex_;
+  std::condition_variable unpinned_;
+  SystemRandom random_;
+  std::uint32_t removals_ = 0;  // threads inside Remove
+  absl::flat_hash_map<std::uint64_t, std::unique_ptr<Region>> regions_;
+  std::vector<std::shared_ptr<Session>> sessions_;
+};
+
+}  // namespace engram::fabric::stream
