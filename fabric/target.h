@@ -31,6 +31,9 @@ struct ExposedMemory {
       1;  // reads start at multiples of this (the stride), where the fabric checks it
 };
 
+// InvalidArgument unless `memory` lies inside its slab.
+absl::Status CheckExposed(const ExposedMemory& memory);
+
 // Thread-safe.
 class Target {
  public:
