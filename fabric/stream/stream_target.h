@@ -34,6 +34,7 @@ class StreamTarget final : public Target {
   const FabricInfo& info() const override { return info_; }
   PathAddress address() const override { return address_; }
 
+  void SetIncarnation(Incarnation incarnation) override;
   absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) override;
   // The same for rows that do not lie in a slab.
   ExposedRegion ExposeSource(std::unique_ptr<RowSource> source, std::uint64_t length);
