@@ -6,16 +6,10 @@
 namespace engram {
 namespace {
 
-constexpr std::uint64_t kGuessCells = 4096;
+// Few enough for the nearest cache, many more than a table has columns.
+constexpr std::uint64_t kGuessCells = 1024;
 
 std::uint64_t CeilDiv(std::uint64_t a, std::uint64_t b) { return (a + b - 1) / b; }
-
-// floor(n / d) with reciprocal = floor((2^64 - 1) / d) + 1. The rounded-up reciprocal errs by less
-// than n * d / 2^64 of 1 / d, so the quotient is exact while n * d <= 2^64: n <= kMaxColumnRows =
-// 2^33, d <= 2^30.
-std::uint64_t DivideBy(std::uint64_t n, std::uint64_t reciprocal) {
-  return static_cast<std::uint64_t>((static_cast<unsigned __int128>(n) * reciprocal) >> 64);
-}
 
 }  // namespace
 
@@ -47,20 +41,6 @@ ShardLayout::ShardLayout(const TableSpec& spec, const TableOptions& options)
     while (column_first_row_[column + 1] <= (cell << guess_shift_)) ++column;
     guess_.push_back(column);
   }
-}
-
-std::uint32_t ShardLayout::ColumnOf(std::uint64_t row) const {
-  std::uint32_t column = guess_[row >> guess_shift_];
-  while (column_first_row_[column + 1] <= row) ++column;
-  return column;
-}
-
-ShardSlot ShardLayout::Locate(RowId row) const {
-  const std::uint32_t column = ColumnOf(row.value());
-  const std::uint64_t in_column = row.value() - column_first_row_[column];
-  const std::uint64_t shard_in_column = DivideBy(in_column, reciprocal_);
-  return {ShardIndex(column_first_shard_[column] + static_cast<std::uint32_t>(shard_in_column)),
-          static_cast<std::uint32_t>(in_column - shard_in_column * rows_per_shard_)};
 }
 
 ShardRange ShardLayout::Range(ShardIndex shard) const {

@@ -1,0 +1,27 @@
+#include "client/read_counters.h"
+
+namespace engram::client {
+
+void AddTo(const ReadCounters& counters, ReadTotals* totals) {
+  for (std::size_t fabric = 0; fabric < kFabricKinds; ++fabric) {
+    for (std::size_t outcome = 0; outcome < kOutcomes; ++outcome)
+      totals->rows[fabric][outcome] += counters.rows[fabric][outcome].value();
+  }
+  totals->rows_delivered += counters.rows_delivered.value();
+  totals->rows_failed += counters.rows_failed.value();
+  totals->rows_skipped += counters.rows_skipped.value();
+  totals->duplicates += counters.duplicates.value();
+  totals->seal_failures += counters.seal_failures.value();
+  totals->retries += counters.retries.value();
+  totals->leases_expired += counters.leases_expired.value();
+  totals->abandoned += counters.abandoned.value();
+  totals->requests += counters.requests.value();
+  totals->bytes_received += counters.bytes_received.value();
+  for (std::size_t fabric = 0; fabric < kFabricKinds; ++fabric) {
+    for (std::size_t i = 0; i < kReadSecondsBuckets; ++i)
+      totals->read_seconds[fabric][i] += counters.read_seconds[fabric][i].value();
+    totals->read_ns_sum[fabric] += counters.read_ns_sum[fabric].value();
+  }
+}
+
+}  // namespace engram::client

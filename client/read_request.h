@@ -1,0 +1,111 @@
+// The insides of a RowReader: what it keeps of each row, part and request, and of each fabric's
+// queue. Included by the row_*.cc files only. Thread-confined: call from the owner thread only.
+//
+// A row's way: kQueued -> kInFlight -> kLanded -> delivered, with kQueued again at each retry;
+// kSkipped, kCopy and kFailed need no (further) read. `Part::open` counts the rows of a part that
+// are kQueued or kInFlight; a part settles when it reaches 0.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "client/row_reader.h"
+#include "fabric/copy.h"
+
+namespace engram::client {
+
+enum class RowState : std::uint8_t { kQueued, kInFlight, kLanded, kSkipped, kCopy, kFailed };
+
+inline constexpr std::size_t kSealBatch = 48;       // FABRIC 1e
+inline constexpr std::size_t kMappedBatch = 64;     // operations written and read while in L1
+inline constexpr std::size_t kMessageBatch = 1536;  // rows of one message
+inline constexpr std::size_t kMaxSortedGroups = 4096;
+inline constexpr Duration kFirstBackoff = std::chrono::milliseconds(1);
+inline constexpr unsigned kMaxBackoffShift = 5;
+
+struct RowReader::Row {
+  RowId id;
+  std::byte* out = nullptr;
+  const Route* route = nullptr;  // of the request's snapshot; null once that was given back
+  std::uint32_t offset = 0;      // bytes into the route's region; kCopy: position of the original
+  std::uint8_t part = 0;
+  RowState state = RowState::kQueued;
+  ReadStatus status = ReadStatus::kOk;  // why the last attempt failed
+  std::uint8_t attempts : 7 = 0;
+  std::uint8_t staged : 1 = 0;  // lands in the request's scratch, not in `out`
+};
+
+struct RowReader::Part {
+  std::uint32_t begin = 0, end = 0;  // positions in Request::rows
+  std::uint32_t open = 0;
+  std::uint32_t failed = 0;
+  std::uint32_t copies = 0;
+  std::uint32_t skipped = 0;
+  std::uint64_t session_bits = 0;
+  ReadStatus* row_status = nullptr;
+  PartState state = PartState::kPending;
+};
+
+struct RowReader::Request {
+  std::uint32_t slot = 0;
+  bool active = false;
+  bool any_staged = false;
+  bool failed_over = false;
+  ReadStatus ending = ReadStatus::kOk;  // not kOk: no more reads, fail the rest with this
+  fabric::Lane lane = fabric::Lane::kUrgent;
+  const Destination* destination = nullptr;
+  Instant started, deadline, failover_at, retry_at;
+  unsigned rounds = 0;  // of retries
+  std::uint8_t last_fabric_kind = 0;
+
+  const Routes* routes = nullptr;
+  RouteVersion pass;
+
+  std::vector<Part> parts;
+  std::uint32_t part_count = 0, parts_open = 0;
+  std::vector<Row> rows;
+  std::uint32_t row_count = 0;
+  std::uint32_t in_flight = 0;
+  std::uint32_t failed = 0;
+  std::vector<std::uint32_t> order;  // positions to submit, grouped
+  std::uint32_t order_count = 0, cursor = 0;
+  std::vector<std::uint32_t> retry;  // positions to route anew
+  std::uint32_t retry_count = 0;
+
+  // Where seals land, then, where a fabric needs registered memory, where rows land.
+  std::vector<std::uint64_t> scratch;
+  std::unique_ptr<Destination> scratch_region;
+  std::byte* staging = nullptr;
+
+  std::array<std::uint32_t, kSealBatch> unchecked;  // positions of landed rows
+  std::uint32_t unchecked_count = 0;
+  ReadFailure failure;
+};
+
+struct RowReader::Queue {
+  fabric::Fabric* fabric = nullptr;
+  std::unique_ptr<fabric::ReadQueue> queue;
+  FabricKind kind = FabricKind::kLoopback;
+  bool needs_registration = false;
+  bool completes_at_once = false;  // mapped: the copy is done when Submit returns
+  bool loadable = false;           // mapped: a region's address is one of this process
+  std::uint8_t index = 0;
+  std::size_t batch = 0;
+  std::uint32_t outstanding = 0;
+  // Everything that is the same for all rows is filled in once.
+  std::vector<fabric::ReadOp> ops;
+  std::vector<fabric::ReadCompletion> completions;
+};
+
+// The first mapped rows of a batch are asked for while operations are still being written, so that
+// the processor waits for memory and does our arithmetic at the same time. Asking for all of them
+// so early fills its queue of loads and costs more than it brings.
+inline constexpr std::size_t kHeadRows = 8;
+inline void PrefetchRow(const Route& route, std::uint32_t offset, std::uint32_t bytes) {
+  fabric::PrefetchBytes(reinterpret_cast<const std::byte*>(route.region.address) + offset, bytes);
+}
+
+}  // namespace engram::client

@@ -1,0 +1,198 @@
+// Reads batches of rows of one table into the caller's memory: finds the routes, submits the reads,
+// checks seals and leases, and reads failed rows again elsewhere, all within the batch's deadline.
+//
+// A request is made of parts, usually one per layer; each part becomes ready by itself. Several
+// requests may be outstanding, one per slot. What the caller is promised for each part:
+//   - it is reported only when no operation that targets its memory is outstanding (no late
+//     landing), and only if the leases it was read under were still valid after the last one;
+//   - delivered rows passed their seal; skipped rows are zeros; failed rows are the dtype's poison
+//     pattern and are marked, never silently zero.
+// Until a part is reported its memory holds anything. After Open nothing here allocates, locks or
+// logs. Thread-confined: call from the owner thread only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "client/destination.h"
+#include "client/protocol_switches.h"
+#include "client/quiescence.h"
+#include "client/read_counters.h"
+#include "client/route_board.h"
+#include "engram/clock.h"
+#include "engram/ids.h"
+#include "engram/sealed_row.h"
+#include "engram/shard_layout.h"
+#include "engram/table_spec.h"
+#include "fabric/fabric.h"
+
+namespace engram::client {
+
+// What a reader knows of its table. Immutable: Thread-safe.
+struct ReadTable {
+  ReadTable(const TableUid& uid, const TableSpec& spec, const TableOptions& options);
+  TableUid uid;
+  ShardLayout layout;
+  RowSealer sealer;
+  std::vector<std::byte> poison;  // one row
+};
+
+// Rows of one layer (or any other set that becomes ready together). Positions are numbered run by
+// run: position = run * run_rows + index. Ids are copied at Start; the output memory must stay
+// until the part is reported.
+struct ReadPart {
+  enum class IdKind : std::uint8_t { kRowId, kInt32, kInt64 };
+
+  const void* ids = nullptr;
+  IdKind id_kind = IdKind::kRowId;  // kInt32, kInt64: negative = skip
+  std::uint32_t runs = 1;
+  std::uint32_t run_rows = 0;
+  std::size_t run_id_stride = 0;  // ids from one run to the next; ignored for one run
+  // Ids are [0, row_limit) and first_row is added: 0 and rows() for whole-table ids, LayerFirstRow
+  // and LayerRows for ids of a layer's own table.
+  std::uint64_t first_row = 0;
+  std::uint64_t row_limit = 0;
+
+  std::byte* out = nullptr;
+  std::size_t row_stride = 0;        // bytes from one row to the next; at least the row's bytes
+  std::size_t run_stride = 0;        // bytes from one run to the next; ignored for one run
+  ReadStatus* row_status = nullptr;  // null, or one per position, written when the part is reported
+};
+
+struct ReadRequest {
+  std::span<const ReadPart> parts;
+  Instant deadline;
+  fabric::Lane lane = fabric::Lane::kUrgent;
+  // Covers every part's output: rows land in place on every fabric. Null: fabrics that need
+  // registered memory land in the reader's own, and rows are copied from there.
+  const Destination* destination = nullptr;
+};
+
+enum class PartState : std::uint8_t {
+  kPending = 0,
+  kReady,   // every row was delivered or skipped
+  kFailed,  // at least one row is poison
+};
+
+// The first thing that went wrong in a request, for a message to people.
+struct ReadFailure {
+  ReadStatus status = ReadStatus::kOk;
+  RowId row;
+  NodeId node;  // empty when no node was involved
+};
+
+class RowReader {
+ public:
+  struct Options {
+    std::shared_ptr<const ReadTable> table;
+    RouteBoard* board = nullptr;           // outlives the reader
+    std::vector<fabric::Fabric*> fabrics;  // outlive the reader; Route::fabric indexes them
+    const Clock* clock = &SystemClock::Get();
+    fabric::WaitMode wait;
+    std::uint32_t max_rows = 4096;  // of one request, skipped rows included
+    std::uint32_t max_parts = 64;   // of one request, at most 255
+    std::uint32_t slots = 4;        // requests outstanding
+    std::uint32_t queue_depth = 8192;
+    std::uint32_t attempts = 8;    // of one row, at least 1
+    bool share_duplicates = true;  // on fabrics that send messages, read equal rows of a part once
+    ProtocolSwitches switches;
+  };
+
+  using Slot = std::int32_t;
+  static constexpr Slot kNoSlot = -1;    // every slot is in use: collect one first
+  static constexpr Slot kTooLarge = -2;  // more rows or parts than Options allow
+
+  // InvalidArgument names the option; the fabrics' errors say which fabric.
+  static absl::StatusOr<std::unique_ptr<RowReader>> Open(const Options& options);
+  ~RowReader();  // Ends what is outstanding.
+  RowReader(const RowReader&) = delete;
+  RowReader& operator=(const RowReader&) = delete;
+
+  // Starts a request and returns its slot, kNoSlot or kTooLarge.
+  Slot Start(const ReadRequest& request);
+  // Drives every outstanding request. Never blocks, except to flush the reads of a request whose
+  // deadline has passed.
+  void Progress();
+  // REQUIRES: `slot` was returned by Start and not collected yet.
+  bool Done(Slot slot) const;
+  PartState State(Slot slot, std::uint32_t part) const;
+  // Progress() until the slot is done or `until` passes: spins, then sleeps. Returns Done(slot).
+  bool Wait(Slot slot, Instant until);
+  // As Wait, for one part.
+  bool WaitPart(Slot slot, std::uint32_t part, Instant until);
+  // Ends the request as if its deadline were now; its unread rows fail with kFlushed. The slot is
+  // done when it returns.
+  void Cancel(Slot slot);
+  // What went wrong first; status kOk when nothing did. REQUIRES: Done(slot).
+  const ReadFailure& Failure(Slot slot) const;
+  // Frees the slot; returns how many rows failed. REQUIRES: Done(slot).
+  std::uint32_t Collect(Slot slot);
+
+  const ReadCounters& counters() const { return counters_; }
+  const ReadTable& table() const { return *options_.table; }
+
+ private:
+  struct Queue;    // one fabric's queue and its prepared operations
+  struct Request;  // what one slot holds
+  struct Row;      // one position of a request
+  struct Part;     // one part of a request
+
+  explicit RowReader(const Options& options);
+  absl::Status OpenQueues();
+  absl::Status OpenSlots();
+
+  // Ids -> rows with routes (row_resolve.cc).
+  void Resolve(Request& request, Part& part, const ReadPart& from);
+  template <class Id>
+  void ResolveRun(Request& request, Part& part, const Id* ids, const ReadPart& from,
+                  std::byte* out);
+  void ShareDuplicates(Request& request, Part& part, std::uint32_t order_begin);
+  void SortByGroup(Request& request);
+  void Reroute(Request& request, Instant now);
+  void Repin(Request& request, Instant now);
+  void AwaitReplica(Request& request, Row& row, std::uint32_t position);
+
+  // Rows -> fabric -> rows (row_transfer.cc).
+  void Submit(Request& request);
+  std::size_t Prepare(Request& request, Queue& queue, std::uint16_t group);
+  void Drain(Queue& queue);
+  std::size_t Landed(std::span<const fabric::ReadCompletion> completions, FabricKind kind);
+  void Failed(Request& request, std::uint32_t position, ReadStatus status);
+  void GiveUp(Request& request, Row& row, ReadStatus status);
+  void CheckSeals(Request& request);
+  void FlushPeers(Request& request, bool only_replicated);
+  void End(Request& request, ReadStatus why);
+
+  // Rows -> caller (row_deliver.cc).
+  void Settle(Request& request, Part& part);
+  void ReadAgain(Request& request, Part& part);
+  void Deliver(Request& request, Part& part, Instant now);
+  void DeliverCopies(Request& request, Part& part);
+  void DeliverStaged(Request& request, Part& part);
+  void DeliverFailures(Request& request, Part& part);
+  void Finish(Request& request, Instant now);
+  void Sleep(Instant now, Instant until);
+  template <class Ready>
+  bool WaitFor(Ready ready, Instant until);
+  const std::byte* Landing(const Request& request, const Row& row) const;
+
+  Options options_;
+  const std::uint32_t row_bytes_;
+  const bool sealed_;
+  bool needs_registration_ = false;
+  QuiescenceReader passes_;
+  std::vector<std::unique_ptr<Queue>> queues_;      // one per fabric of the options
+  std::vector<std::unique_ptr<Request>> requests_;  // one per slot
+  std::vector<std::uint32_t> group_counts_;
+  std::vector<std::uint32_t> sorted_;
+  std::vector<std::uint64_t> seen_;  // duplicates: generation << 32 | position
+  std::uint32_t seen_generation_ = 0;
+  std::uint64_t completions_ = 0;
+  ReadCounters counters_;
+};
+
+}  // namespace engram::client

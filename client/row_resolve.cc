@@ -1,0 +1,223 @@
+// RowReader: from ids to rows with routes, at the start and at each retry.
+#include <algorithm>
+#include <cstring>
+#include <type_traits>
+#include <utility>
+
+#include "client/read_request.h"
+#include "client/row_reader.h"
+
+namespace engram::client {
+
+template <class Id>
+void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, const ReadPart& from,
+                           std::byte* out) {
+  const ShardLayout& layout = options_.table->layout;
+  const Routes& routes = *request.routes;
+  const std::uint64_t limit = std::min(from.row_limit, layout.rows() - from.first_row);
+  const std::uint32_t stride = layout.stride();
+  Row* row = request.rows.data() + part.end;
+  std::uint32_t* order = request.order.data() + request.order_count;
+  std::uint32_t position = part.end;
+  std::uint64_t session_bits = part.session_bits;
+  std::size_t prefetches = kHeadRows - std::min<std::size_t>(kHeadRows, request.order_count);
+  for (std::uint32_t i = 0; i < from.run_rows; ++i, ++row, ++position, out += from.row_stride) {
+    std::uint64_t id;
+    if constexpr (std::is_same_v<Id, RowId>) {
+      id = ids[i].value();
+    } else {
+      id = static_cast<std::uint64_t>(static_cast<std::int64_t>(ids[i]));
+    }
+    row->id = RowId(id + from.first_row);
+    row->out = out;
+    row->route = nullptr;
+    row->part = static_cast<std::uint8_t>(&part - request.parts.data());
+    row->status = ReadStatus::kOk;
+    row->attempts = 0;
+    row->staged = 0;
+    if (id >= limit) [[unlikely]] {
+      if (!std::is_same_v<Id, RowId> && static_cast<std::int64_t>(id) < 0) {
+        row->state = RowState::kSkipped;
+        std::memset(out, 0, row_bytes_);
+        ++part.skipped;
+      } else {
+        ++part.open;
+        GiveUp(request, *row, ReadStatus::kInvalid);
+      }
+      continue;
+    }
+    const ShardSlot place = layout.Locate(row->id);
+    const Route* route = routes.Best(place.shard);
+    if (route == nullptr) [[unlikely]] {
+      ++part.open;
+      AwaitReplica(request, *row, position);
+      continue;
+    }
+    row->route = route;
+    row->offset = place.slot * stride;
+    row->state = RowState::kQueued;
+    session_bits |= route->session_bit;
+    if (prefetches > 0 && queues_[route->fabric]->loadable) {
+      --prefetches;
+      PrefetchRow(*route, row->offset, row_bytes_);
+    }
+    *order++ = position;
+  }
+  const auto queued = static_cast<std::uint32_t>(order - request.order.data());
+  part.open += queued - request.order_count;
+  part.end = position;
+  part.session_bits = session_bits;
+  request.order_count = queued;
+}
+
+void RowReader::Resolve(Request& request, Part& part, const ReadPart& from) {
+  part.begin = part.end = request.row_count;
+  part.row_status = from.row_status;
+  const std::uint32_t order_begin = request.order_count;
+  // A part that names no table rows at all is invalid row by row, not an overflow.
+  ReadPart bounded = from;
+  if (from.first_row > options_.table->layout.rows()) bounded.first_row = bounded.row_limit = 0;
+  if (request.destination != nullptr && from.runs > 0 && from.run_rows > 0) {
+    const std::size_t extent =
+        (from.runs - 1) * from.run_stride + (from.run_rows - 1) * from.row_stride + row_bytes_;
+    if (!request.destination->Covers(from.out, extent)) request.destination = nullptr;
+  }
+  for (std::uint32_t run = 0; run < from.runs; ++run) {
+    std::byte* out = from.out + run * from.run_stride;
+    const std::size_t skip = run * from.run_id_stride;
+    switch (from.id_kind) {
+      case ReadPart::IdKind::kRowId:
+        ResolveRun(request, part, static_cast<const RowId*>(from.ids) + skip, bounded, out);
+        break;
+      case ReadPart::IdKind::kInt32:
+        ResolveRun(request, part, static_cast<const std::int32_t*>(from.ids) + skip, bounded, out);
+        break;
+      case ReadPart::IdKind::kInt64:
+        ResolveRun(request, part, static_cast<const std::int64_t*>(from.ids) + skip, bounded, out);
+        break;
+    }
+  }
+  request.row_count = part.end;
+  const auto groups = request.routes->groups();
+  const bool messages = std::any_of(groups.begin(), groups.end(), [](const RouteGroup& group) {
+    return group.path_class != PathClass::kMapped;
+  });
+  if (messages && options_.share_duplicates) ShareDuplicates(request, part, order_begin);
+}
+
+// An open-addressed set of the part's ids; the generation makes emptying it free. Mapped rows are
+// left out: reading one again costs no more than looking it up.
+void RowReader::ShareDuplicates(Request& request, Part& part, std::uint32_t order_begin) {
+  if (++seen_generation_ == 0) {
+    std::fill(seen_.begin(), seen_.end(), 0);
+    seen_generation_ = 1;
+  }
+  const std::size_t mask = seen_.size() - 1;
+  const std::uint64_t stamp = std::uint64_t{seen_generation_} << 32;
+  std::uint32_t kept = order_begin;
+  for (std::uint32_t i = order_begin; i < request.order_count; ++i) {
+    const std::uint32_t position = request.order[i];
+    Row& row = request.rows[position];
+    bool copy = false;
+    if (row.route->path_class != PathClass::kMapped) {
+      std::size_t cell = (row.id.value() * 0x9e3779b97f4a7c15u >> 32) & mask;
+      for (; seen_[cell] >> 32 == seen_generation_; cell = (cell + 1) & mask) {
+        const auto original = static_cast<std::uint32_t>(seen_[cell]);
+        if (request.rows[original].id != row.id) continue;
+        row.state = RowState::kCopy;
+        row.offset = original;
+        copy = true;
+        break;
+      }
+      if (!copy) seen_[cell] = stamp | position;
+    }
+    if (copy) {
+      ++part.copies;
+      --part.open;
+    } else {
+      request.order[kept++] = position;
+    }
+  }
+  counters_.duplicates.Add(request.order_count - kept);
+  request.order_count = kept;
+}
+
+// Rows of one group become neighbours, so that each node gets whole messages; a stable counting
+// sort.
+void RowReader::SortByGroup(Request& request) {
+  const std::size_t groups = request.routes->groups().size();
+  if (groups <= 1 || groups > kMaxSortedGroups) return;
+  std::fill_n(group_counts_.begin(), groups + 1, 0);
+  for (std::uint32_t i = 0; i < request.order_count; ++i)
+    ++group_counts_[request.rows[request.order[i]].route->group + 1];
+  for (std::size_t group = 0; group < groups; ++group)
+    group_counts_[group + 1] += group_counts_[group];
+  for (std::uint32_t i = 0; i < request.order_count; ++i) {
+    const std::uint32_t position = request.order[i];
+    sorted_[group_counts_[request.rows[position].route->group]++] = position;
+  }
+  std::copy_n(sorted_.begin(), request.order_count, request.order.begin());
+}
+
+// Moves the request to the newest snapshot. Rows that landed by the old one are judged by the
+// leases of the old one here, after their last completion (rule 4), because its sessions are
+// forgotten then. REQUIRES: request.in_flight == 0.
+void RowReader::Repin(Request& request, Instant now) {
+  if (options_.board->Current() == request.routes) return;
+  CheckSeals(request);
+  for (std::uint32_t i = 0; i < request.part_count; ++i) {
+    Part& part = request.parts[i];
+    if (part.state != PartState::kPending) continue;
+    if (options_.switches.check_lease_after_completion &&
+        !request.routes->LeasesValid(part.session_bits, now))
+      ReadAgain(request, part);
+    part.session_bits = 0;
+    for (std::uint32_t at = part.begin; at < part.end; ++at) request.rows[at].route = nullptr;
+  }
+  passes_.Exit(request.pass);
+  request.pass = passes_.Enter();
+  request.routes = options_.board->Current();
+}
+
+// Nobody serves the row. While sessions are being opened somebody may soon; else it fails now.
+void RowReader::AwaitReplica(Request& request, Row& row, std::uint32_t position) {
+  if (request.routes->incomplete()) {
+    row.state = RowState::kQueued;
+    request.retry[request.retry_count++] = position;
+    return;
+  }
+  const bool named = row.status != ReadStatus::kOk && row.status != ReadStatus::kFlushed;
+  GiveUp(request, row, named ? row.status : ReadStatus::kNoReplica);
+}
+
+// Sends every row of the retry list to its next candidate.
+void RowReader::Reroute(Request& request, Instant now) {
+  if (request.in_flight == 0) Repin(request, now);
+  const ShardLayout& layout = options_.table->layout;
+  request.order_count = request.cursor = 0;
+  const std::uint32_t count = std::exchange(request.retry_count, 0);
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t position = request.retry[i];
+    Row& row = request.rows[position];
+    const ShardSlot place = layout.Locate(row.id);
+    const auto candidates = request.routes->Candidates(place.shard);
+    if (candidates.empty()) {
+      AwaitReplica(request, row, position);
+      continue;
+    }
+    row.route = &candidates[row.attempts % candidates.size()];
+    row.offset = place.slot * layout.stride();
+    request.parts[row.part].session_bits |= row.route->session_bit;
+    request.order[request.order_count++] = position;
+  }
+  counters_.retries.Add(request.order_count);
+  const unsigned shift = std::min(request.rounds++, kMaxBackoffShift);
+  request.retry_at = now + kFirstBackoff * (1u << shift);
+  SortByGroup(request);
+  Submit(request);
+  for (std::uint32_t i = 0; i < request.part_count && request.parts_open > 0; ++i) {
+    if (request.parts[i].open == 0) Settle(request, request.parts[i]);
+  }
+}
+
+}  // namespace engram::client

@@ -1,0 +1,228 @@
+// RowReader: from rows to read operations, and from completions back to rows.
+#include <array>
+#include <span>
+
+#include "client/read_request.h"
+#include "client/row_reader.h"
+
+namespace engram::client {
+
+// Where the row's bytes are after it landed.
+const std::byte* RowReader::Landing(const Request& request, const Row& row) const {
+  if (!row.staged) return row.out;
+  return request.staging + static_cast<std::size_t>(&row - request.rows.data()) * row_bytes_;
+}
+
+// Submits `order` from the cursor on, one group after the other, until all is under way or a queue
+// pushes back.
+void RowReader::Submit(Request& request) {
+  while (request.cursor < request.order_count) {
+    const std::uint16_t group = request.rows[request.order[request.cursor]].route->group;
+    Queue& queue = *queues_[request.routes->groups()[group].fabric];
+    const std::size_t count = Prepare(request, queue, group);
+    const std::size_t accepted = queue.queue->Submit({queue.ops.data(), count});
+    for (std::size_t i = accepted; i < count; ++i)
+      request.rows[request.order[request.cursor + i]].state = RowState::kQueued;
+    request.cursor += static_cast<std::uint32_t>(accepted);
+    request.in_flight += static_cast<std::uint32_t>(accepted);
+    queue.outstanding += static_cast<std::uint32_t>(accepted);
+    // Mapped reads are over by now: seals are checked while the rows are in the nearest cache.
+    if (queue.completes_at_once) Drain(queue);
+    if (accepted < count && !(queue.completes_at_once && accepted > 0)) return;
+  }
+}
+
+// Fills the queue's operations with the next rows of `group`; returns how many.
+std::size_t RowReader::Prepare(Request& request, Queue& queue, std::uint16_t group) {
+  const std::uint64_t cookie = std::uint64_t{request.slot} << 32;
+  const std::uint32_t* order = request.order.data() + request.cursor;
+  const std::size_t left = request.order_count - request.cursor;
+  const std::size_t limit = std::min(queue.batch, left);
+  // The first rows of the batch after this one.
+  const std::size_t heads = queue.loadable ? std::min(kHeadRows, left - limit) : 0;
+  const Destination* destination = nullptr;
+  bool staged = false;
+  if (queue.needs_registration) {
+    staged = request.destination == nullptr;
+    destination = staged ? request.scratch_region.get() : request.destination;
+    request.any_staged |= staged;
+  }
+  std::size_t count = 0;
+  for (; count < limit; ++count) {
+    const std::uint32_t position = order[count];
+    Row& row = request.rows[position];
+    if (row.route->group != group) break;
+    if (count < heads) {
+      const Row& next = request.rows[order[limit + count]];
+      PrefetchRow(*next.route, next.offset, row_bytes_);
+    }
+    row.state = RowState::kInFlight;
+    fabric::ReadOp& op = queue.ops[count];
+    op.region = row.route->region;
+    op.offset = row.offset;
+    op.cookie = cookie | position;
+    op.lane = request.lane;
+    op.local[0].data = row.out;
+    op.local[1].data = reinterpret_cast<std::byte*>(&request.scratch[position]);
+    if (destination == nullptr) continue;
+    row.staged = staged;
+    if (staged) op.local[0].data = request.staging + std::size_t{position} * row_bytes_;
+    op.local[0].region = destination->region(queue.index);
+    op.local[1].region = request.scratch_region->region(queue.index);
+  }
+  return count;
+}
+
+void RowReader::Drain(Queue& queue) {
+  const auto kind = static_cast<std::size_t>(queue.kind);
+  std::uint64_t landed = 0;
+  do {
+    const std::size_t count = queue.queue->Poll(queue.completions);
+    if (count == 0) break;
+    queue.outstanding -= static_cast<std::uint32_t>(count);
+    completions_ += count;
+    for (std::size_t i = 0; i < count;) {
+      const std::size_t run = Landed({queue.completions.data() + i, count - i}, queue.kind);
+      landed += run;
+      i += run;
+      if (run > 0) continue;
+      const fabric::ReadCompletion& completion = queue.completions[i++];
+      counters_.rows[kind][static_cast<std::size_t>(completion.status)].Add(1);
+      Request& request = *requests_[completion.cookie >> 32];
+      --request.in_flight;
+      Failed(request, static_cast<std::uint32_t>(completion.cookie), completion.status);
+    }
+  } while (queue.outstanding > 0);
+  if (landed == 0) return;
+  counters_.rows[kind][static_cast<std::size_t>(ReadStatus::kOk)].Add(landed);
+  counters_.bytes_received.Add(landed * options_.table->layout.stride());
+}
+
+// Takes the successful completions at the front that belong to one part of one request, all at
+// once; returns how many.
+std::size_t RowReader::Landed(std::span<const fabric::ReadCompletion> completions,
+                              FabricKind kind) {
+  const std::uint64_t slot = completions[0].cookie >> 32;
+  Request& request = *requests_[slot];
+  Row* const rows = request.rows.data();
+  const std::uint8_t part_index = rows[static_cast<std::uint32_t>(completions[0].cookie)].part;
+  std::size_t count = 0;
+  for (const fabric::ReadCompletion& completion : completions) {
+    const auto position = static_cast<std::uint32_t>(completion.cookie);
+    if (completion.status != ReadStatus::kOk || completion.cookie >> 32 != slot ||
+        rows[position].part != part_index)
+      break;
+    rows[position].state = RowState::kLanded;
+    ++count;
+    if (!sealed_) continue;
+    request.unchecked[request.unchecked_count++] = position;
+    if (request.unchecked_count == kSealBatch) CheckSeals(request);
+  }
+  if (count == 0) return 0;
+  request.last_fabric_kind = static_cast<std::uint8_t>(kind);
+  request.in_flight -= static_cast<std::uint32_t>(count);
+  Part& part = request.parts[part_index];
+  part.open -= static_cast<std::uint32_t>(count);
+  if (part.open == 0) Settle(request, part);
+  return count;
+}
+
+// Rows are checked many at a time, soon after they landed: several CRC chains run at once and the
+// bytes are still in the cache (FABRIC 1e).
+void RowReader::CheckSeals(Request& request) {
+  const std::uint32_t count = request.unchecked_count;
+  if (count == 0) return;
+  request.unchecked_count = 0;
+  std::array<RowId, kSealBatch> ids;
+  std::array<const std::byte*, kSealBatch> bytes;
+  std::array<std::uint64_t, kSealBatch> seals;
+  std::array<std::uint8_t, kSealBatch> bad{};
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const std::uint32_t position = request.unchecked[i];
+    ids[i] = request.rows[position].id;
+    bytes[i] = Landing(request, request.rows[position]);
+    seals[i] = request.scratch[position];
+  }
+  const std::size_t failed =
+      options_.table->sealer.CheckBatch(std::span(ids).first(count), std::span(bytes).first(count),
+                                        std::span(seals).first(count), std::span(bad).first(count));
+  if (failed == 0) return;
+  counters_.seal_failures.Add(failed);
+  const std::array<std::uint32_t, kSealBatch> checked = request.unchecked;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (!bad[i]) continue;
+    ++request.parts[request.rows[checked[i]].part].open;
+    Failed(request, checked[i], ReadStatus::kCorrupt);
+  }
+}
+
+// REQUIRES: the row is counted in its part's `open` and nothing that targets it is outstanding.
+void RowReader::Failed(Request& request, std::uint32_t position, ReadStatus status) {
+  Row& row = request.rows[position];
+  if (request.failure.status == ReadStatus::kOk && status != ReadStatus::kFlushed) {
+    request.failure.status = status;
+    request.failure.row = row.id;
+    if (row.route != nullptr)
+      request.failure.node.name = request.routes->sessions()[row.route->session].node.name;
+  }
+  row.status = status;
+  if (request.ending != ReadStatus::kOk) {
+    GiveUp(request, row, request.ending);
+  } else if (static_cast<std::uint32_t>(row.attempts) + 1 >= options_.attempts) {
+    GiveUp(request, row, status);
+  } else {
+    ++row.attempts;
+    row.state = RowState::kQueued;
+    request.retry[request.retry_count++] = position;
+    return;
+  }
+  Part& part = request.parts[row.part];
+  if (part.open == 0) Settle(request, part);
+}
+
+// The row is poison from here on. The caller settles the part when its last row is closed.
+void RowReader::GiveUp(Request& request, Row& row, ReadStatus status) {
+  if (request.failure.status == ReadStatus::kOk) {
+    request.failure.status = status;
+    request.failure.row = row.id;
+  }
+  row.state = RowState::kFailed;
+  row.status = status;
+  Part& part = request.parts[row.part];
+  ++part.failed;
+  --part.open;
+}
+
+// Ends the reads that are in flight: of every peer, or only of peers whose rows can be read
+// elsewhere. Their completions come through the queues at once.
+void RowReader::FlushPeers(Request& request, bool only_replicated) {
+  for (std::uint32_t position = 0; position < request.row_count && request.in_flight > 0;
+       ++position) {
+    Row& row = request.rows[position];
+    if (row.state != RowState::kInFlight) continue;
+    if (only_replicated &&
+        request.routes->Candidates(options_.table->layout.Locate(row.id).shard).size() < 2)
+      continue;
+    Queue& queue = *queues_[row.route->fabric];
+    queue.queue->Abandon(row.route->region.peer);
+    counters_.abandoned.Add(1);
+    Drain(queue);
+  }
+}
+
+void RowReader::End(Request& request, ReadStatus why) {
+  request.ending = why;
+  request.order_count = request.cursor = request.retry_count = 0;
+  while (request.in_flight > 0) FlushPeers(request, /*only_replicated=*/false);
+  // What is not in flight will not be read any more: rows not submitted yet and rows to retry.
+  CheckSeals(request);
+  for (std::uint32_t position = 0; position < request.row_count; ++position) {
+    Row& row = request.rows[position];
+    if (row.state != RowState::kQueued) continue;
+    GiveUp(request, row, why);
+    Part& part = request.parts[row.part];
+    if (part.open == 0) Settle(request, part);
+  }
+}
+
+}  // namespace engram::client

@@ -1,0 +1,14 @@
+// Counts the allocations of this thread while one of these is alive. Thread-confined: call from the
+// owner thread only.
+#pragma once
+
+namespace engram::client {
+
+class CountAllocations {
+ public:
+  CountAllocations();
+  ~CountAllocations();
+  int count() const;
+};
+
+}  // namespace engram::client

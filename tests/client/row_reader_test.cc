@@ -1,0 +1,583 @@
+#include "client/row_reader.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "engram/poison.h"
+#include "engram/random.h"
+#include "fabric/loopback/loopback.h"
+#include "fabric/memory.h"
+#include "tests/client/count_allocations.h"
+
+namespace engram::client {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr std::uint32_t kRowBytes = 40;
+
+TableSpec SmallSpec() {
+  TableSpec spec;
+  for (std::uint32_t i = 0; i < 4; ++i) spec.columns.push_back({i / 2, 2, i % 2, 1000 + i});
+  spec.planes = {{"values", DType::kE4M3, 32}, {"scales", DType::kUE8M0, 8}};
+  return spec;
+}
+
+TableOptions SmallOptions(SealKind seal) {
+  TableOptions options;
+  options.shard_bytes = 256 * 48;  // one block a shard
+  options.seal = seal;
+  return options;
+}
+
+std::byte Golden(RowId row, std::uint32_t at) {
+  return static_cast<std::byte>(row.value() * 131 + at * 7 + 3);
+}
+
+// Holds what is submitted until Release, so that a test can decide when reads complete.
+class HeldQueue final : public fabric::ReadQueue {
+ public:
+  explicit HeldQueue(std::unique_ptr<fabric::ReadQueue> inner) : inner_(std::move(inner)) {}
+  std::size_t Submit(std::span<const fabric::ReadOp> ops) override {
+    if (!hold) return inner_->Submit(ops);
+    held_.insert(held_.end(), ops.begin(), ops.end());
+    return ops.size();
+  }
+  std::size_t Poll(std::span<fabric::ReadCompletion> out) override {
+    std::size_t count = 0;
+    while (count < out.size() && !flushed_.empty()) {
+      out[count++] = {flushed_.back(), ReadStatus::kFlushed};
+      flushed_.pop_back();
+    }
+    return count > 0 ? count : inner_->Poll(out);
+  }
+  int ArmWait() override { return -1; }
+  void Abandon(fabric::PeerId peer) override {
+    abandoned.push_back(peer);
+    for (const fabric::ReadOp& op : held_) {
+      if (op.region.peer == peer) flushed_.push_back(op.cookie);
+    }
+    std::erase_if(held_, [&](const fabric::ReadOp& op) { return op.region.peer == peer; });
+  }
+  void Close() override { inner_->Close(); }
+  void Release() {
+    inner_->Submit(held_);
+    held_.clear();
+  }
+  std::size_t held() const { return held_.size(); }
+
+  bool hold = false;
+  std::vector<fabric::PeerId> abandoned;
+
+ private:
+  std::unique_ptr<fabric::ReadQueue> inner_;
+  std::vector<fabric::ReadOp> held_;
+  std::vector<std::uint64_t> flushed_;
+};
+
+class HeldFabric final : public fabric::Fabric {
+ public:
+  const fabric::FabricInfo& info() const override { return inner_->info(); }
+  absl::StatusOr<fabric::PeerId> AddPeer(const fabric::PeerAddress& address,
+                                         Instant deadline) override {
+    return inner_->AddPeer(address, deadline);
+  }
+  void RemovePeer(fabric::PeerId peer) override { inner_->RemovePeer(peer); }
+  absl::StatusOr<fabric::RemoteRegion> Import(const fabric::RemoteRegion& granted) override {
+    return inner_->Import(granted);
+  }
+  void Release(const fabric::RemoteRegion& imported) override { inner_->Release(imported); }
+  absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(std::span<std::byte> memory,
+                                                                 fabric::MemoryKind kind) override {
+    return inner_->Register(memory, kind);
+  }
+  absl::StatusOr<std::unique_ptr<fabric::ReadQueue>> OpenQueue(
+      const QueueOptions& options) override {
+    auto opened = inner_->OpenQueue(options);
+    if (!opened.ok()) return opened.status();
+    auto held = std::make_unique<HeldQueue>(*std::move(opened));
+    queue = held.get();
+    return held;
+  }
+  HeldQueue* queue = nullptr;
+
+ private:
+  std::unique_ptr<fabric::Fabric> inner_ = fabric::OpenLoopbackFabric();
+};
+
+// One node that holds every shard of the table.
+struct Holder {
+  std::unique_ptr<fabric::Slab> slab;
+  std::unique_ptr<fabric::Target> target;
+  fabric::PeerId peer;
+  std::vector<fabric::RemoteRegion> shards;
+  std::shared_ptr<ReadLease> lease;
+  std::string name;
+};
+
+class RowReaderTest : public testing::TestWithParam<SealKind> {
+ protected:
+  RowReaderTest()
+      : spec_(SmallSpec()),
+        table_(std::make_shared<ReadTable>(TableUid{{9}}, spec_, SmallOptions(GetParam()))),
+        board_(&quiescence_, Routes::Builder({}).Build()) {}
+
+  ~RowReaderTest() override { reader_.reset(); }
+
+  std::byte* Stored(Holder& holder, RowId row) {
+    const ShardSlot place = table_->layout.Locate(row);
+    std::uint64_t at = 0;
+    for (std::uint32_t i = 0; i < place.shard.value(); ++i)
+      at += table_->layout.StoredBytes(ShardIndex(i));
+    return holder.slab->data() + at + std::uint64_t{place.slot} * table_->layout.stride();
+  }
+
+  void Store(Holder& holder, RowId row) {
+    std::byte* to = Stored(holder, row);
+    for (std::uint32_t i = 0; i < kRowBytes; ++i) to[i] = Golden(row, i);
+    if (table_->layout.seal() == SealKind::kNone) return;
+    const std::uint64_t seal = table_->sealer.Seal(row, to);
+    std::memcpy(to + kRowBytes, &seal, sizeof seal);
+  }
+
+  Holder& AddHolder(const std::string& name) {
+    auto holder = std::make_unique<Holder>();
+    holder->name = name;
+    holder->lease = std::make_shared<ReadLease>(clock_.Now() + seconds(100));
+    const ShardLayout& layout = table_->layout;
+    fabric::SlabOptions slab;
+    slab.pages = fabric::PageSize::k4KiB;
+    slab.bytes = layout.rows() * layout.stride();
+    holder->slab = *fabric::Slab::Create(slab);
+    for (std::uint64_t row = 0; row < layout.rows(); ++row) Store(*holder, RowId(row));
+    holder->target = *fabric::OpenLoopbackTarget({{name}, Incarnation(1), ""});
+    const SessionToken token{{1}};
+    holder->target->Admit(token);
+    holder->peer = *fabric_.AddPeer({holder->target->address(), token, {name}, Incarnation(1)},
+                                    Instant::max());
+    std::uint64_t at = 0;
+    for (std::uint32_t shard = 0; shard < layout.shards(); ++shard) {
+      const std::uint64_t bytes = layout.StoredBytes(ShardIndex(shard));
+      const auto exposed =
+          *holder->target->Expose({holder->slab.get(), at, bytes, layout.stride()});
+      holder->target->Allow(token, exposed.key);
+      holder->shards.push_back(
+          *fabric_.Import({holder->peer, exposed.address, exposed.length, exposed.key}));
+      at += bytes;
+    }
+    holders_.push_back(std::move(holder));
+    return *holders_.back();
+  }
+
+  // Routes to every holder in `names`, in the order in which holders were added.
+  void Publish(std::vector<std::string> names, FabricKind kind = FabricKind::kLoopback,
+               bool incomplete = false) {
+    Routes::Builder::Options options;
+    options.shards = table_->layout.shards();
+    options.incomplete = incomplete;
+    Routes::Builder builder(options);
+    PathAddress path;
+    path.fabric = kind;
+    for (const auto& holder : holders_) {
+      if (std::find(names.begin(), names.end(), holder->name) == names.end()) continue;
+      const auto session =
+          builder.AddSession({{holder->name}, Incarnation(1), GrantRevision(1), holder->lease});
+      for (std::uint32_t shard = 0; shard < options.shards; ++shard)
+        builder.Add(ShardIndex(shard), session, 0, path, holder->shards[shard]);
+    }
+    board_.Publish(builder.Build());
+  }
+
+  RowReader& Reader() {
+    if (reader_ == nullptr) {
+      RowReader::Options options;
+      options.table = table_;
+      options.board = &board_;
+      options.fabrics = {&fabric_};
+      options.clock = &clock_;
+      auto opened = RowReader::Open(options);
+      EXPECT_TRUE(opened.ok()) << opened.status();
+      reader_ = *std::move(opened);
+    }
+    return *reader_;
+  }
+
+  ReadPart PartOf(const std::vector<RowId>& ids) {
+    out_.assign(ids.size() * kRowBytes, std::byte{0xee});
+    status_.assign(ids.size(), ReadStatus::kInvalid);
+    ReadPart part;
+    part.ids = ids.data();
+    part.run_rows = static_cast<std::uint32_t>(ids.size());
+    part.row_limit = table_->layout.rows();
+    part.out = out_.data();
+    part.row_stride = kRowBytes;
+    part.row_status = status_.data();
+    return part;
+  }
+
+  RowReader::Slot Start(const ReadPart& part, Duration deadline = seconds(1)) {
+    ReadRequest request;
+    request.parts = {&part, 1};
+    request.deadline = clock_.Now() + deadline;
+    return Reader().Start(request);
+  }
+
+  // Steps the clock by a millisecond and makes progress until the slot is done.
+  std::uint32_t Finish(RowReader::Slot slot) {
+    for (int i = 0; i < 10'000 && !Reader().Done(slot); ++i) {
+      Reader().Progress();
+      clock_.Advance(milliseconds(1));
+    }
+    EXPECT_TRUE(Reader().Done(slot));
+    failure_ = Reader().Failure(slot);
+    return Reader().Collect(slot);
+  }
+
+  bool IsGolden(const std::byte* bytes, RowId row) {
+    for (std::uint32_t i = 0; i < kRowBytes; ++i) {
+      if (bytes[i] != Golden(row, i)) return false;
+    }
+    return true;
+  }
+  bool IsPoison(const std::byte* bytes) {
+    return std::memcmp(bytes, table_->poison.data(), kRowBytes) == 0;
+  }
+
+  std::vector<RowId> SomeRows(std::size_t count) {
+    std::vector<RowId> ids;
+    SeededRandom random(3);
+    for (std::size_t i = 0; i < count; ++i) ids.push_back(RowId(random.Below(spec_.Rows())));
+    return ids;
+  }
+
+  FakeClock clock_;
+  TableSpec spec_;
+  std::shared_ptr<const ReadTable> table_;
+  HeldFabric fabric_;
+  Quiescence quiescence_;
+  RouteBoard board_;
+  std::vector<std::unique_ptr<Holder>> holders_;
+  std::unique_ptr<RowReader> reader_;
+  std::vector<std::byte> out_;
+  std::vector<ReadStatus> status_;
+  ReadFailure failure_;
+};
+
+TEST_P(RowReaderTest, LandsEveryRowInTheCallersMemory) {
+  AddHolder("a");
+  Publish({"a"});
+  const auto ids = SomeRows(1000);
+  ASSERT_EQ(Finish(Start(PartOf(ids))), 0u);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_TRUE(IsGolden(&out_[i * kRowBytes], ids[i])) << i;
+    ASSERT_EQ(status_[i], ReadStatus::kOk);
+  }
+  EXPECT_EQ(Reader().counters().rows_delivered.value(), 1000u);
+  EXPECT_EQ(failure_.status, ReadStatus::kOk);
+}
+
+TEST_P(RowReaderTest, TakesLayerLocalIdsInRunsAndWritesThemWithStrides) {
+  AddHolder("a");
+  Publish({"a"});
+  // Two tokens, two columns each, out of ids laid out [token][3]; rows 8 bytes apart, tokens 100.
+  const std::vector<std::int32_t> ids = {0, 1003, 77, 5, -1, 77};
+  out_.assign(2 * (2 * (kRowBytes + 8) + 100), std::byte{0xee});
+  ReadPart part;
+  part.ids = ids.data();
+  part.id_kind = ReadPart::IdKind::kInt32;
+  part.runs = 2;
+  part.run_rows = 2;
+  part.run_id_stride = 3;
+  part.first_row = spec_.columns[0].rows + spec_.columns[1].rows;  // the second layer
+  part.row_limit = spec_.columns[2].rows + spec_.columns[3].rows;
+  part.out = out_.data();
+  part.row_stride = kRowBytes + 8;
+  part.run_stride = 2 * (kRowBytes + 8) + 100;
+  ASSERT_EQ(Finish(Start(part)), 0u);
+  EXPECT_TRUE(IsGolden(&out_[0], RowId(part.first_row)));
+  EXPECT_TRUE(IsGolden(&out_[kRowBytes + 8], RowId(part.first_row + 1003)));
+  EXPECT_TRUE(IsGolden(&out_[part.run_stride], RowId(part.first_row + 5)));
+  const std::byte* skipped = &out_[part.run_stride + kRowBytes + 8];
+  EXPECT_TRUE(
+      std::all_of(skipped, skipped + kRowBytes, [](std::byte b) { return b == std::byte{}; }));
+  EXPECT_EQ(out_[kRowBytes], std::byte{0xee}) << "bytes between rows are the caller's";
+  EXPECT_EQ(Reader().counters().rows_skipped.value(), 1u);
+}
+
+TEST_P(RowReaderTest, PoisonsRowsThatDoNotExistAndReadsTheOthers) {
+  AddHolder("a");
+  Publish({"a"});
+  const std::vector<RowId> ids = {RowId(1), RowId(spec_.Rows()), RowId(~std::uint64_t{0}),
+                                  RowId(2)};
+  ASSERT_EQ(Finish(Start(PartOf(ids))), 2u);
+  EXPECT_TRUE(IsGolden(&out_[0], ids[0]));
+  EXPECT_TRUE(IsPoison(&out_[kRowBytes]));
+  EXPECT_TRUE(IsPoison(&out_[2 * kRowBytes]));
+  EXPECT_TRUE(IsGolden(&out_[3 * kRowBytes], ids[3]));
+  EXPECT_EQ(status_, (std::vector<ReadStatus>{ReadStatus::kOk, ReadStatus::kInvalid,
+                                              ReadStatus::kInvalid, ReadStatus::kOk}));
+  EXPECT_EQ(failure_.status, ReadStatus::kInvalid);
+  EXPECT_EQ(failure_.row, ids[1]);
+}
+
+TEST_P(RowReaderTest, RefusesRequestsThatAreTooLargeAndWaitsForAFreeSlot) {
+  AddHolder("a");
+  Publish({"a"});
+  const auto ids = SomeRows(5000);
+  EXPECT_EQ(Start(PartOf(ids)), RowReader::kTooLarge);
+  const auto few = SomeRows(3);
+  std::vector<RowReader::Slot> slots;
+  for (int i = 0; i < 4; ++i) slots.push_back(Start(PartOf(few)));
+  EXPECT_EQ(Start(PartOf(few)), RowReader::kNoSlot);
+  EXPECT_EQ(Finish(slots[2]), 0u);
+  EXPECT_EQ(Start(PartOf(few)), slots[2]);
+}
+
+TEST_P(RowReaderTest, AnEmptyRequestIsDoneAtOnce) {
+  const auto slot = Reader().Start({});
+  ASSERT_GE(slot, 0);
+  EXPECT_TRUE(Reader().Done(slot));
+  EXPECT_EQ(Reader().Collect(slot), 0u);
+}
+
+TEST_P(RowReaderTest, ReadsFromAnotherReplicaWhenANodeIsGone) {
+  AddHolder("a").target->Stop();
+  AddHolder("b");
+  Publish({"a", "b"});
+  const auto ids = SomeRows(500);
+  ASSERT_EQ(Finish(Start(PartOf(ids))), 0u);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ASSERT_TRUE(IsGolden(&out_[i * kRowBytes], ids[i])) << i;
+  EXPECT_GT(Reader().counters().retries.value(), 0u);
+  EXPECT_EQ(failure_.node.name, "a");
+  EXPECT_EQ(failure_.status, ReadStatus::kUnreachable);
+}
+
+TEST_P(RowReaderTest, NamesNodeAndCauseWhenEveryReplicaIsGone) {
+  AddHolder("a").target->Stop();
+  Publish({"a"});
+  const auto ids = SomeRows(20);
+  ASSERT_EQ(Finish(Start(PartOf(ids))), 20u);
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    ASSERT_TRUE(IsPoison(&out_[i * kRowBytes]));
+    ASSERT_EQ(status_[i], ReadStatus::kUnreachable);
+  }
+  EXPECT_EQ(failure_.node.name, "a");
+}
+
+TEST_P(RowReaderTest, FailsAtOnceWhenNobodyServesTheShard) {
+  Publish({});
+  const auto ids = SomeRows(2);
+  const auto slot = Start(PartOf(ids));
+  EXPECT_TRUE(Reader().Done(slot));
+  EXPECT_EQ(Reader().State(slot, 0), PartState::kFailed);
+  EXPECT_EQ(Reader().Collect(slot), 2u);
+  EXPECT_EQ(status_[0], ReadStatus::kNoReplica);
+}
+
+TEST_P(RowReaderTest, WaitsForSessionsThatAreBeingOpened) {
+  AddHolder("a");
+  Publish({}, FabricKind::kLoopback, /*incomplete=*/true);
+  const auto ids = SomeRows(20);
+  const auto slot = Start(PartOf(ids));
+  for (int i = 0; i < 20; ++i) {
+    clock_.Advance(milliseconds(1));
+    Reader().Progress();
+  }
+  EXPECT_FALSE(Reader().Done(slot));
+  Publish({"a"});
+  EXPECT_EQ(Finish(slot), 0u);
+  EXPECT_TRUE(IsGolden(&out_[0], ids[0]));
+}
+
+TEST_P(RowReaderTest, DoesNotReportBeforeTheReadsOfALateNodeAreFlushed) {
+  Holder& holder = AddHolder("a");
+  Publish({"a"});
+  const auto ids = SomeRows(20);
+  Reader();
+  fabric_.queue->hold = true;
+  const auto slot = Start(PartOf(ids), milliseconds(10));
+  clock_.Advance(milliseconds(9));
+  Reader().Progress();
+  EXPECT_FALSE(Reader().Done(slot));
+  EXPECT_TRUE(fabric_.queue->abandoned.empty());
+  clock_.Advance(milliseconds(1));
+  Reader().Progress();
+  ASSERT_TRUE(Reader().Done(slot));
+  EXPECT_EQ(fabric_.queue->abandoned, std::vector<fabric::PeerId>{holder.peer});
+  EXPECT_EQ(fabric_.queue->held(), 0u);
+  EXPECT_EQ(Reader().Collect(slot), 20u);
+  EXPECT_EQ(status_[0], ReadStatus::kTimedOut);
+  EXPECT_TRUE(IsPoison(&out_[0]));
+}
+
+TEST_P(RowReaderTest, LeavesALateNodeForAnotherReplicaAtHalfTheDeadline) {
+  AddHolder("a");
+  AddHolder("b");
+  Publish({"a", "b"});
+  const auto ids = SomeRows(20);
+  Reader();
+  fabric_.queue->hold = true;
+  const auto slot = Start(PartOf(ids), milliseconds(100));
+  clock_.Advance(milliseconds(50));
+  fabric_.queue->hold = false;
+  EXPECT_EQ(Finish(slot), 0u);
+  EXPECT_TRUE(IsGolden(&out_[0], ids[0]));
+}
+
+TEST_P(RowReaderTest, CancelFlushesAndMarksTheRows) {
+  AddHolder("a");
+  Publish({"a"});
+  const auto ids = SomeRows(20);
+  Reader();
+  fabric_.queue->hold = true;
+  const auto slot = Start(PartOf(ids));
+  Reader().Cancel(slot);
+  ASSERT_TRUE(Reader().Done(slot));
+  EXPECT_EQ(fabric_.queue->held(), 0u);
+  EXPECT_EQ(Reader().Collect(slot), 20u);
+  EXPECT_EQ(status_[7], ReadStatus::kFlushed);
+}
+
+TEST_P(RowReaderTest, DiscardsRowsWhoseLeaseRanOutAndReadsThemAgain) {
+  Holder& holder = AddHolder("a");
+  Publish({"a"});
+  const auto ids = SomeRows(20);
+  Reader();
+  fabric_.queue->hold = true;
+  const auto slot = Start(PartOf(ids), seconds(1000));
+  clock_.Advance(seconds(101));  // past the lease; the memory may be another table's by now
+  std::memset(holder.slab->data(), 0x55, holder.slab->bytes());
+  fabric_.queue->hold = false;
+  fabric_.queue->Release();
+  if (GetParam() == SealKind::kNone) {
+    Reader().Progress();
+    EXPECT_FALSE(Reader().Done(slot));
+    EXPECT_GE(Reader().counters().leases_expired.value(), 1u);
+  }
+  for (std::uint64_t row = 0; row < spec_.Rows(); ++row) Store(holder, RowId(row));
+  holder.lease->Extend(clock_.Now() + seconds(1000));
+  ASSERT_EQ(Finish(slot), 0u);
+  for (std::size_t i = 0; i < ids.size(); ++i) ASSERT_TRUE(IsGolden(&out_[i * kRowBytes], ids[i]));
+}
+
+TEST_P(RowReaderTest, KeepsItsPassOpenUntilTheLastReadIsOver) {
+  AddHolder("a");
+  Publish({"a"});
+  const auto ids = SomeRows(20);
+  Reader();
+  fabric_.queue->hold = true;
+  const auto slot = Start(PartOf(ids));
+  Publish({});
+  const RouteVersion version = quiescence_.current();
+  EXPECT_FALSE(quiescence_.Past(version));
+  fabric_.queue->Release();
+  EXPECT_EQ(Finish(slot), 0u);
+  EXPECT_TRUE(quiescence_.Past(version));
+}
+
+TEST_P(RowReaderTest, FollowsNewRoutesWhenAReadIsRefused) {
+  Holder& old_holder = AddHolder("a");
+  AddHolder("b");
+  Publish({"a"});
+  for (const auto& region : old_holder.shards) old_holder.target->Hide(region.key);
+  const auto ids = SomeRows(20);
+  const auto slot = Start(PartOf(ids));
+  EXPECT_FALSE(Reader().Done(slot));
+  Publish({"b"});
+  EXPECT_EQ(Finish(slot), 0u);
+  EXPECT_TRUE(IsGolden(&out_[0], ids[0]));
+}
+
+TEST_P(RowReaderTest, ReadsEqualRowsOnceWhereMessagesAreSent) {
+  AddHolder("a");
+  AddHolder("b");
+  Publish({"a", "b"}, FabricKind::kStream);
+  std::vector<RowId> ids = SomeRows(300);
+  const auto once = ids;
+  ids.insert(ids.end(), once.begin(), once.end());
+  ASSERT_EQ(Finish(Start(PartOf(ids))), 0u);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ASSERT_TRUE(IsGolden(&out_[i * kRowBytes], ids[i])) << i;
+  EXPECT_GE(Reader().counters().duplicates.value(), 300u);
+}
+
+TEST_P(RowReaderTest, ReportsEachPartByItself) {
+  Holder& holder = AddHolder("a");
+  AddHolder("b");
+  Publish({"a"});
+  Reader();
+  const std::vector<RowId> ids = {RowId(1), RowId(2)};
+  std::vector<std::byte> out(2 * kRowBytes);
+  ReadPart parts[2];
+  for (int i = 0; i < 2; ++i) {
+    parts[i].ids = &ids[i];
+    parts[i].run_rows = 1;
+    parts[i].row_limit = i == 0 ? spec_.Rows() : 0;  // nothing exists in the second part
+    parts[i].out = out.data() + i * kRowBytes;
+    parts[i].row_stride = kRowBytes;
+  }
+  fabric_.queue->hold = true;
+  ReadRequest request;
+  request.parts = parts;
+  request.deadline = clock_.Now() + seconds(1);
+  const auto slot = Reader().Start(request);
+  EXPECT_EQ(Reader().State(slot, 0), PartState::kPending);
+  EXPECT_EQ(Reader().State(slot, 1), PartState::kFailed);
+  fabric_.queue->Release();
+  EXPECT_EQ(Finish(slot), 1u);
+  EXPECT_TRUE(IsGolden(out.data(), ids[0]));
+  EXPECT_TRUE(IsPoison(out.data() + kRowBytes));
+  EXPECT_EQ(holder.name, "a");
+}
+
+TEST_P(RowReaderTest, AllocatesNothingAfterOpen) {
+  AddHolder("a");
+  AddHolder("b");
+  Publish({"a", "b"}, FabricKind::kStream);
+  const auto ids = SomeRows(700);
+  const ReadPart part = PartOf(ids);
+  ASSERT_EQ(Finish(Start(part)), 0u);
+  const CountAllocations allocations;
+  const auto slot = Start(part);
+  const std::uint32_t failed = Finish(slot);
+  EXPECT_EQ(allocations.count(), 0);
+  EXPECT_EQ(failed, 0u);
+}
+
+class SealedReaderTest : public RowReaderTest {};
+
+TEST_P(SealedReaderTest, AnotherReplicaReplacesARowThatFailsItsSeal) {
+  Holder& bad = AddHolder("a");
+  AddHolder("b");
+  Publish({"a", "b"});
+  const auto ids = SomeRows(200);
+  for (RowId id : ids) Stored(bad, id)[5] ^= std::byte{1};
+  ASSERT_EQ(Finish(Start(PartOf(ids))), 0u);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ASSERT_TRUE(IsGolden(&out_[i * kRowBytes], ids[i])) << i;
+  EXPECT_GT(Reader().counters().seal_failures.value(), 0u);
+}
+
+TEST_P(SealedReaderTest, PoisonsARowThatFailsItsSealEverywhere) {
+  Holder& bad = AddHolder("a");
+  Publish({"a"});
+  const std::vector<RowId> ids = {RowId(10), RowId(11), RowId(12)};
+  Stored(bad, ids[1])[39] ^= std::byte{0x80};
+  ASSERT_EQ(Finish(Start(PartOf(ids))), 1u);
+  EXPECT_TRUE(IsGolden(&out_[0], ids[0]));
+  EXPECT_TRUE(IsPoison(&out_[kRowBytes]));
+  EXPECT_TRUE(IsGolden(&out_[2 * kRowBytes], ids[2]));
+  EXPECT_EQ(status_[1], ReadStatus::kCorrupt);
+  EXPECT_EQ(failure_.row, ids[1]);
+  EXPECT_EQ(failure_.node.name, "a");
+}
+
+INSTANTIATE_TEST_SUITE_P(Seals, RowReaderTest, testing::Values(SealKind::kNone, SealKind::kCrc32c));
+INSTANTIATE_TEST_SUITE_P(Seals, SealedReaderTest, testing::Values(SealKind::kCrc32c));
+
+}  // namespace
+}  // namespace engram::client
