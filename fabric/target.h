@@ -31,6 +31,9 @@ struct ExposedMemory {
       1;  // reads start at multiples of this (the stride), where the fabric checks it
 };
 
+// InvalidArgument unless `memory` lies inside its slab.
+absl::Status CheckExposed(const ExposedMemory& memory);
+
 // Thread-safe.
 class Target {
  public:
@@ -38,6 +41,11 @@ class Target {
   virtual const FabricInfo& info() const = 0;
   // What clients need to reach this target; final once the target is open.
   virtual PathAddress address() const = 0;
+
+  // The incarnation that the state store issued to this process; peers that expect another one are
+  // refused. Called at most once, before the first session is admitted, on targets that were opened
+  // before it was known. Fabrics that do not check it ignore it.
+  virtual void SetIncarnation(Incarnation incarnation) { static_cast<void>(incarnation); }
 
   // Registers memory for remote reads. Keys of ours are 64 random bits and never reused in a
   // process's life. REQUIRES: the slab outlives Hide(key). ResourceExhausted names the limit

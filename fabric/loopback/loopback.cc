@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "engram/random.h"
+#include "fabric/plain_region.h"
 
 namespace engram::fabric {
 namespace {
@@ -28,59 +29,23 @@ FabricInfo LoopbackInfo() {
   return info;
 }
 
-// What a target and its readers share. Outlives both.
-class Owner {
- public:
-  Owner(NodeId node, Incarnation incarnation) : node(std::move(node)), incarnation(incarnation) {}
+// What a target and its readers share; outlives both. Read copies under the mutex, so nothing is
+// being read once Hide or Stop has had it.
+struct Owner {
   const NodeId node;
   const Incarnation incarnation;
+  absl::Mutex mutex;
+  bool stopped ABSL_GUARDED_BY(mutex) = false;
+  std::map<std::uint64_t, ExposedMemory> regions ABSL_GUARDED_BY(mutex);
+  std::map<SessionToken, std::set<std::uint64_t>> sessions ABSL_GUARDED_BY(mutex);
 
-  std::uint64_t Expose(const ExposedMemory& memory) {
-    absl::MutexLock lock(&mutex_);
-    const std::uint64_t key = random_.Next();
-    regions_[key] = memory;
-    return key;
-  }
-  void Hide(std::uint64_t key) {
-    absl::MutexLock lock(&mutex_);  // Read copies under it: no read is left when this returns
-    regions_.erase(key);
-  }
-  void Admit(const SessionToken& session) {
-    absl::MutexLock lock(&mutex_);
-    sessions_[session];
-  }
-  void Dismiss(const SessionToken& session) {
-    absl::MutexLock lock(&mutex_);
-    sessions_.erase(session);
-  }
-  void Allow(const SessionToken& session, std::uint64_t key, bool allowed) {
-    absl::MutexLock lock(&mutex_);
-    const auto found = sessions_.find(session);
-    if (found == sessions_.end()) return;
-    allowed ? static_cast<void>(found->second.insert(key))
-            : static_cast<void>(found->second.erase(key));
-  }
-  bool Admits(const SessionToken& session) {
-    absl::MutexLock lock(&mutex_);
-    return !stopped_ && sessions_.count(session) > 0;
-  }
-  void Stop() {
-    absl::MutexLock lock(&mutex_);
-    stopped_ = true;
-    sessions_.clear();
-    regions_.clear();
-  }
-  bool stopped() {
-    absl::MutexLock lock(&mutex_);
-    return stopped_;
-  }
-
+  Owner(NodeId node, Incarnation incarnation) : node(std::move(node)), incarnation(incarnation) {}
   ReadStatus Read(const SessionToken& session, const ReadOp& op) {
-    absl::MutexLock lock(&mutex_);
-    const auto granted = sessions_.find(session);
-    if (stopped_ || granted == sessions_.end()) return ReadStatus::kUnreachable;
-    const auto region = regions_.find(op.region.key);
-    if (region == regions_.end() || granted->second.count(op.region.key) == 0) {
+    absl::MutexLock lock(&mutex);
+    const auto granted = sessions.find(session);
+    if (stopped || granted == sessions.end()) return ReadStatus::kUnreachable;
+    const auto region = regions.find(op.region.key);
+    if (region == regions.end() || granted->second.count(op.region.key) == 0) {
       return ReadStatus::kRefused;
     }
     // Addresses of this fabric are offsets from the start of the exposed memory.
@@ -98,13 +63,6 @@ class Owner {
     }
     return ReadStatus::kOk;
   }
-
- private:
-  absl::Mutex mutex_;
-  SystemRandom random_ ABSL_GUARDED_BY(mutex_);
-  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::map<std::uint64_t, ExposedMemory> regions_ ABSL_GUARDED_BY(mutex_);
-  std::map<SessionToken, std::set<std::uint64_t>> sessions_ ABSL_GUARDED_BY(mutex_);
 };
 
 // The addresses of this process.
@@ -127,24 +85,37 @@ class LoopbackTarget final : public Target {
   PathAddress address() const override { return {info_.kind, address_, true, true, 0}; }
 
   absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) override {
-    if (memory.slab == nullptr || memory.alignment == 0 || memory.offset > memory.slab->bytes() ||
-        memory.length > memory.slab->bytes() - memory.offset) {
-      return absl::InvalidArgumentError(absl::StrCat("exposed memory [", memory.offset, ", +",
-                                                     memory.length, ") is not inside its slab"));
-    }
-    return ExposedRegion{0, memory.length, owner_->Expose(memory)};
+    if (auto status = CheckExposed(memory); !status.ok()) return status;
+    const std::uint64_t key = SystemRandom().Next();
+    absl::MutexLock lock(&owner_->mutex);
+    owner_->regions[key] = memory;
+    return ExposedRegion{0, memory.length, key};
   }
-  void Hide(std::uint64_t key) override { owner_->Hide(key); }
-  void Admit(const SessionToken& session) override { owner_->Admit(session); }
-  void Dismiss(const SessionToken& session) override { owner_->Dismiss(session); }
+  void Hide(std::uint64_t key) override {
+    absl::MutexLock lock(&owner_->mutex);
+    owner_->regions.erase(key);
+  }
+  void Admit(const SessionToken& session) override {
+    absl::MutexLock lock(&owner_->mutex);
+    owner_->sessions[session];
+  }
+  void Dismiss(const SessionToken& session) override {
+    absl::MutexLock lock(&owner_->mutex);
+    owner_->sessions.erase(session);
+  }
   void Allow(const SessionToken& session, std::uint64_t key) override {
-    owner_->Allow(session, key, true);
+    absl::MutexLock lock(&owner_->mutex);
+    if (owner_->sessions.count(session) > 0) owner_->sessions[session].insert(key);
   }
   void Disallow(const SessionToken& session, std::uint64_t key) override {
-    owner_->Allow(session, key, false);
+    absl::MutexLock lock(&owner_->mutex);
+    if (owner_->sessions.count(session) > 0) owner_->sessions[session].erase(key);
   }
   void Stop() override {
-    owner_->Stop();
+    {
+      absl::MutexLock lock(&owner_->mutex);
+      owner_->stopped = true;
+    }
     absl::MutexLock lock(&Registry::Get().mutex);
     auto& owners = Registry::Get().owners;
     const auto found = owners.find(address_);
@@ -191,7 +162,10 @@ class LoopbackQueue final : public ReadQueue {
     const std::size_t count = std::min(out.size(), pending_.size());
     for (std::size_t i = 0; i < count; ++i) {
       const auto& [op, flushed] = pending_[i];
-      out[i] = {op.cookie, flushed ? ReadStatus::kFlushed : Read(op)};
+      const Peer peer = peers_->Find(op.region.peer);
+      out[i] = {op.cookie, flushed                 ? ReadStatus::kFlushed
+                           : peer.owner == nullptr ? ReadStatus::kUnreachable
+                                                   : peer.owner->Read(peer.token, op)};
     }
     pending_.erase(pending_.begin(), pending_.begin() + static_cast<std::ptrdiff_t>(count));
     return count;
@@ -206,11 +180,6 @@ class LoopbackQueue final : public ReadQueue {
   }
 
  private:
-  ReadStatus Read(const ReadOp& op) {
-    const Peer peer = peers_->Find(op.region.peer);
-    return peer.owner == nullptr ? ReadStatus::kUnreachable : peer.owner->Read(peer.token, op);
-  }
-
   struct Pending {
     ReadOp op;
     bool flushed;
@@ -219,15 +188,6 @@ class LoopbackQueue final : public ReadQueue {
   const std::size_t depth_;
   bool closed_ = false;
   std::vector<Pending> pending_;
-};
-
-class PlainRegion final : public MemoryRegion {
- public:
-  explicit PlainRegion(std::span<std::byte> bytes) : bytes_(bytes) {}
-  std::span<std::byte> bytes() const override { return bytes_; }
-
- private:
-  const std::span<std::byte> bytes_;
 };
 
 class LoopbackFabric final : public Fabric {
@@ -249,29 +209,24 @@ class LoopbackFabric final : public Fabric {
           absl::StrCat(name, ": incarnation ", owner->incarnation.value(), " answers, ",
                        address.incarnation.value(), " was wanted; open a new read session"));
     }
-    if (!owner->Admits(address.token)) {
+    absl::MutexLock owner_lock(&owner->mutex);
+    if (owner->stopped || owner->sessions.count(address.token) == 0) {
       return absl::PermissionDeniedError(absl::StrCat(name, " refuses the session token"));
     }
     absl::MutexLock lock(&peers_->mutex);
     const PeerId id(peers_->next++);
-    peers_->known[id] = {std::move(owner), address.token};
+    peers_->known[id] = {owner, address.token};
     return id;
   }
   void RemovePeer(PeerId peer) override {
     absl::MutexLock lock(&peers_->mutex);
     peers_->known.erase(peer);
   }
-  absl::StatusOr<RemoteRegion> Import(const RemoteRegion& granted) override {
-    const Peer peer = peers_->Find(granted.peer);
-    if (peer.owner == nullptr || peer.owner->stopped()) {
-      return absl::UnavailableError(absl::StrCat("peer ", granted.peer.value(), " is gone"));
-    }
-    return granted;
-  }
+  absl::StatusOr<RemoteRegion> Import(const RemoteRegion& granted) override { return granted; }
   void Release(const RemoteRegion&) override {}
   absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(std::span<std::byte> memory,
-                                                         MemoryKind) override {
-    return std::make_unique<PlainRegion>(memory);
+                                                         MemoryKind kind) override {
+    return PlainRegion::Make(memory, kind);
   }
   absl::StatusOr<std::unique_ptr<ReadQueue>> OpenQueue(const QueueOptions& options) override {
     const std::uint32_t depth = std::clamp(options.depth, 1u, info_.max_outstanding);

@@ -53,8 +53,10 @@ void Grants::Dismiss(const SessionToken& token) {
 
 void Grants::Allow(const SessionToken& token, std::uint64_t key) {
   std::lock_guard lock(mutex_);
+  const auto region = regions_.find(key);
+  if (region == regions_.end()) return;
   for (const auto& session : sessions_) {
-    if (session->token == token) session->allowed.insert(key);
+    if (session->token == token) session->allowed[key] = region->second.get();
   }
 }
 
@@ -82,12 +84,9 @@ bool Grants::Dismissed(const Session& session) const {
 void Grants::Pin(const Session& session, std::span<const std::uint64_t> keys, Region** out) {
   std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < keys.size(); ++i) {
-    out[i] = nullptr;
-    if (!session.allowed.contains(keys[i])) continue;
-    auto found = regions_.find(keys[i]);
-    if (found == regions_.end()) continue;
-    out[i] = found->second.get();
-    ++out[i]->pins;
+    const auto found = session.allowed.find(keys[i]);
+    out[i] = found == session.allowed.end() ? nullptr : found->second;
+    if (out[i] != nullptr) ++out[i]->pins;
   }
 }
 

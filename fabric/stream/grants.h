@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "engram/ids.h"
 #include "engram/random.h"
 #include "fabric/stream/row_source.h"
@@ -18,6 +17,11 @@
 namespace engram::fabric::stream {
 
 class Grants {
+  // Keys are random bits: they are their own hash.
+  struct KeyHash {
+    std::size_t operator()(std::uint64_t key) const { return key; }
+  };
+
  public:
   struct Region {
     std::uint64_t key = 0;
@@ -29,8 +33,8 @@ class Grants {
   // One per read session; lives as long as a connection names it.
   struct Session {
     SessionToken token;
-    bool dismissed = false;                      // guarded by the lock of Grants
-    absl::flat_hash_set<std::uint64_t> allowed;  // guarded by the lock of Grants
+    bool dismissed = false;                                        // guarded by the lock of Grants
+    absl::flat_hash_map<std::uint64_t, Region*, KeyHash> allowed;  // guarded by the lock of Grants
   };
 
   std::uint64_t Add(std::unique_ptr<RowSource> source, std::uint64_t length);
@@ -55,7 +59,7 @@ class Grants {
   std::condition_variable unpinned_;
   SystemRandom random_;
   std::uint32_t removals_ = 0;  // threads inside Remove
-  absl::flat_hash_map<std::uint64_t, std::unique_ptr<Region>> regions_;
+  absl::flat_hash_map<std::uint64_t, std::unique_ptr<Region>, KeyHash> regions_;
   std::vector<std::shared_ptr<Session>> sessions_;
 };
 

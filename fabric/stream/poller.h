@@ -50,6 +50,8 @@ class Poller {
 
   // Takes over a connection whose hello was answered.
   void Adopt(std::unique_ptr<PeerConnection> connection);
+  // What hellos are compared with from now on.
+  void SetIncarnation(Incarnation incarnation) { incarnation_.store(incarnation.value()); }
   // Makes the poller look for dismissed sessions.
   void Wake();
   // Closes every connection and joins. Idempotent.
@@ -92,6 +94,7 @@ class Poller {
   void ReturnJob(Job* job);
 
   const PollerOptions options_;
+  std::atomic<std::uint64_t> incarnation_{options_.incarnation.value()};
   Grants* const grants_;
   const std::function<Poller*(const SessionToken&)> route_;
   const SystemClock clock_{};

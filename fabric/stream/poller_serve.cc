@@ -65,7 +65,7 @@ bool Poller::TakeHello(PeerConnection* connection) {
     result = HelloResult::kOtherVersion;
   } else if ((connection->session = grants_->Find(hello.token)) == nullptr) {
     result = HelloResult::kTokenRefused;
-  } else if (hello.incarnation != options_.incarnation) {
+  } else if (hello.incarnation.value() != incarnation_.load()) {
     result = HelloResult::kOtherIncarnation;
   }
   Welcome(connection, result);
@@ -90,7 +90,7 @@ void Poller::Welcome(PeerConnection* connection, HelloResult result) {
   std::byte bytes[kHelloBytes];
   const bool token_good =
       result != HelloResult::kTokenRefused && result != HelloResult::kOtherVersion;
-  WriteHelloReply({result, token_good ? options_.incarnation : Incarnation()}, bytes);
+  WriteHelloReply({result, token_good ? Incarnation(incarnation_.load()) : Incarnation()}, bytes);
   const ssize_t sent = send(connection->fd(), bytes, sizeof bytes, MSG_DONTWAIT | MSG_NOSIGNAL);
   // The first bytes of a connection always fit its send buffer.
   if (sent != sizeof bytes || result != HelloResult::kWelcome) CloseConnection(connection);

@@ -76,6 +76,10 @@ absl::StatusOr<std::unique_ptr<StreamTarget>> StreamTarget::Open(
 
 StreamTarget::~StreamTarget() { Stop(); }
 
+void StreamTarget::SetIncarnation(Incarnation incarnation) {
+  for (auto& poller : pollers_) poller->SetIncarnation(incarnation);
+}
+
 absl::StatusOr<ExposedRegion> StreamTarget::Expose(const ExposedMemory& memory) {
   if (memory.slab == nullptr || memory.offset > memory.slab->bytes() ||
       memory.slab->bytes() - memory.offset < memory.length) {

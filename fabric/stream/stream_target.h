@@ -17,11 +17,11 @@ struct StreamTargetOptions {
   std::string listen = "127.0.0.1:0";  // host:port (0: chosen by the system) or unix:PATH
   // What clients are told instead of the listen host: "host" or "host:port". Needed when listening
   // on every interface.
-  std::string advertise;
-  Incarnation incarnation;
-  WaitMode wait;
+  std::string advertise = {};
+  Incarnation incarnation = {};
+  WaitMode wait = {};
   std::uint32_t threads = 1;
-  StallLimits limits;
+  StallLimits limits = {};
   std::uint32_t max_connections = 4096;
 };
 
@@ -34,6 +34,7 @@ class StreamTarget final : public Target {
   const FabricInfo& info() const override { return info_; }
   PathAddress address() const override { return address_; }
 
+  void SetIncarnation(Incarnation incarnation) override;
   absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) override;
   // The same for rows that do not lie in a slab.
   ExposedRegion ExposeSource(std::unique_ptr<RowSource> source, std::uint64_t length);

@@ -1,0 +1,32 @@
+#include "fabric/mapped/mapped_queue.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace engram::fabric {
+
+MappedQueue::MappedQueue(std::uint64_t key, std::size_t depth)
+    : gather_(ChooseGather()), key_(key), depth_(depth), ring_(std::bit_ceil(depth)) {}
+
+std::size_t MappedQueue::Submit(std::span<const ReadOp> ops) {
+  if (closed_) return 0;
+  const std::size_t accepted = std::min(ops.size(), depth_ - (head_ - tail_));
+  gather_(ops.data(), accepted, key_, {ring_.data(), ring_.size() - 1, head_});
+  head_ += accepted;
+  return accepted;
+}
+
+std::size_t MappedQueue::Poll(std::span<ReadCompletion> out) {
+  const std::size_t count = std::min(out.size(), head_ - tail_);
+  const std::size_t mask = ring_.size() - 1;
+  for (std::size_t i = 0; i < count; ++i) out[i] = ring_[(tail_ + i) & mask];
+  tail_ += count;
+  return count;
+}
+
+void MappedQueue::Close() {
+  closed_ = true;
+  tail_ = head_;
+}
+
+}  // namespace engram::fabric

@@ -1,0 +1,281 @@
+#include "poolserver/loader.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <chrono>
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engram/shard_layout.h"
+
+namespace engram::poolserver {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+
+std::uint64_t Blocks(std::uint64_t rows) { return (rows + kBlockRows - 1) / kBlockRows; }
+
+}  // namespace
+
+// One Start. What is under `mutex` is shared by the threads that fill it.
+struct Loader::Load {
+  struct Shard {
+    std::uint64_t rows_left = 0;
+    std::vector<std::uint32_t> block_crcs;  // each stripe writes its own entries
+    absl::Status status;
+  };
+
+  Load(const TableRecord& record, std::vector<ShardIndex> wanted)
+      : table(record),
+        shards(std::move(wanted)),
+        layout(table.spec, table.options),
+        packer(table),
+        unended(shards.begin(), shards.end()) {
+    summary.table = table.name;
+    summary.shards = shards.size();
+  }
+
+  const TableRecord table;
+  const std::vector<ShardIndex> shards;
+  const ShardLayout layout;
+  const RowPacker packer;
+  std::unique_ptr<LoadSource> source;
+  Steady::time_point started;
+
+  absl::Mutex mutex;
+  std::map<ShardIndex, Shard> open ABSL_GUARDED_BY(mutex);
+  std::set<ShardIndex> unended ABSL_GUARDED_BY(mutex);
+  Summary summary ABSL_GUARDED_BY(mutex);
+};
+
+struct Loader::Stripe {
+  std::shared_ptr<Load> load;
+  std::vector<ShardIndex> shards;  // of runs[i]
+  std::vector<RowRun> runs;
+};
+
+Loader::Loader(Options options, Arena* arena, Ended ended, Finished finished)
+    : options_(options), arena_(arena), ended_(std::move(ended)), finished_(std::move(finished)) {
+  threads_.emplace_back([this] { RunLoads(); });
+  pthread_setname_np(threads_.back().native_handle(), "duty/load");
+  for (std::uint32_t i = 0; i < std::max(options_.threads, 1u); ++i) {
+    threads_.emplace_back([this] { RunStripes(); });
+    pthread_setname_np(threads_.back().native_handle(), absl::StrCat("load/", i).c_str());
+  }
+}
+
+Loader::~Loader() { Stop(); }
+
+void Loader::Start(const TableRecord& table, std::vector<ShardIndex> shards) {
+  std::sort(shards.begin(), shards.end());
+  auto load = std::make_shared<Load>(table, std::move(shards));
+  absl::MutexLock lock(&mutex_);
+  for (ShardIndex shard : load->shards) active_.insert({table.uid, shard});
+  loads_.push_back(std::move(load));
+}
+
+void Loader::Cancel(const ShardKey& shard) {
+  absl::MutexLock lock(&mutex_);
+  if (active_.count(shard) != 0) given_up_.insert(shard);
+}
+
+void Loader::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  for (std::thread& thread : threads_) {
+    if (thread.joinable()) thread.join();
+  }
+}
+
+void Loader::RunLoads() {
+  while (true) {
+    std::shared_ptr<Load> load;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !loads_.empty();
+      };
+      mutex_.Await(absl::Condition(&ready));
+      if (stopping_) return;
+      load = std::move(loads_.front());
+      loads_.pop_front();
+    }
+    Prepare(load);
+  }
+}
+
+void Loader::Prepare(const std::shared_ptr<Load>& load) {
+  load->started = Steady::now();
+  auto source = LoadSource::Open(load->table);
+  if (!source.ok()) return FailRest(load, source.status());
+  load->source = *std::move(source);
+
+  std::vector<Arena::Wanted> wanted;
+  for (ShardIndex shard : load->shards) {
+    if (shard.value() >= load->layout.shards()) {
+      return FailRest(load, absl::InvalidArgumentError(absl::StrCat(
+                                "table ", load->table.name.Full(), " has ", load->layout.shards(),
+                                " shards; there is no shard ", shard.value())));
+    }
+    if (GivenUp({load->table.uid, shard})) {
+      End(load, shard, absl::CancelledError("the load was given up"));
+      continue;
+    }
+    wanted.push_back({shard, load->layout.StoredBytes(shard)});
+  }
+  auto claim = arena_->Reserve(load->table.uid, load->table.name.Full(), wanted);
+  if (!claim.ok()) return FailRest(load, claim.status());
+  while (true) {
+    auto taken = claim->Next();
+    if (!taken.ok()) return FailRest(load, taken.status());
+    if (taken->empty()) return;
+    {
+      absl::MutexLock lock(&load->mutex);
+      if (load->summary.granted.empty()) {
+        load->summary.granted = taken->front().place.slab->granted();
+      }
+    }
+    Queue(load, *taken);
+  }
+}
+
+void Loader::Queue(const std::shared_ptr<Load>& load, std::span<const Arena::Taken> taken) {
+  const std::uint64_t row_bytes = load->layout.row_bytes();
+  const std::uint64_t stripe_rows =
+      std::max(options_.stripe_bytes / row_bytes / kBlockRows, std::uint64_t{1}) * kBlockRows;
+  std::vector<Stripe> stripes;
+  RowId end;                // of the last run
+  std::uint32_t layer = 0;  // of the last run
+  std::uint64_t rows = 0;   // in the last stripe
+  for (const Arena::Taken& one : taken) {
+    const ShardRange range = load->layout.Range(one.shard);
+    Load::Shard shard;
+    shard.rows_left = range.rows;
+    shard.block_crcs.resize(Blocks(range.rows));
+    std::uint32_t* const crcs = shard.block_crcs.data();
+    {
+      absl::MutexLock lock(&load->mutex);
+      load->open[one.shard] = std::move(shard);
+    }
+    for (std::uint64_t slot = 0; slot < range.rows;) {
+      const RowId first(range.first.value() + slot);
+      const std::uint32_t in_layer = load->table.spec.columns[range.column].layer;
+      if (stripes.empty() || rows >= stripe_rows || first != end || in_layer != layer) {
+        stripes.push_back({load, {}, {}});
+        rows = 0;
+      }
+      // Cut at blocks, counted from the shard's start: another stripe has the next block.
+      const std::uint64_t room = std::max((stripe_rows - rows) / kBlockRows, std::uint64_t{1});
+      const std::uint64_t count = std::min(range.rows - slot, room * kBlockRows);
+      stripes.back().shards.push_back(one.shard);
+      stripes.back().runs.push_back({first, count, one.place.data() + slot * load->layout.stride(),
+                                     crcs + slot / kBlockRows});
+      rows += count;
+      slot += count;
+      end = RowId(first.value() + count);
+      layer = in_layer;
+    }
+  }
+  absl::MutexLock lock(&mutex_);
+  for (Stripe& stripe : stripes) stripes_.push_back(std::move(stripe));
+}
+
+void Loader::RunStripes() {
+  LoadSource::Scratch scratch;
+  while (true) {
+    Stripe stripe;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !stripes_.empty();
+      };
+      mutex_.Await(absl::Condition(&ready));
+      if (stopping_) return;
+      stripe = std::move(stripes_.front());
+      stripes_.pop_front();
+    }
+    Work(stripe, &scratch);
+  }
+}
+
+void Loader::Work(const Stripe& stripe, LoadSource::Scratch* scratch) {
+  const Load& load = *stripe.load;
+  const bool wanted =
+      std::any_of(stripe.shards.begin(), stripe.shards.end(), [&](ShardIndex shard) {
+        return !GivenUp({load.table.uid, shard});
+      });
+  absl::Status status = wanted ? load.source->Fill(stripe.runs, scratch)
+                               : absl::CancelledError("the load was given up");
+  for (std::size_t i = 0; i < stripe.runs.size(); ++i) {
+    EndPart(stripe.load, stripe.shards[i], stripe.runs[i].rows, status);
+  }
+}
+
+void Loader::EndPart(const std::shared_ptr<Load>& load, ShardIndex shard, std::uint64_t rows,
+                     const absl::Status& status) {
+  absl::StatusOr<std::vector<std::uint32_t>> result = std::vector<std::uint32_t>{};
+  {
+    absl::MutexLock lock(&load->mutex);
+    auto found = load->open.find(shard);
+    Load::Shard& part = found->second;
+    if (part.status.ok()) part.status = status;
+    part.rows_left -= rows;
+    if (part.rows_left > 0) return;
+    if (part.status.ok()) {
+      result = std::move(part.block_crcs);
+    } else {
+      result = part.status;
+    }
+    load->open.erase(found);
+  }
+  End(load, shard, std::move(result));
+}
+
+void Loader::End(const std::shared_ptr<Load>& load, ShardIndex shard,
+                 absl::StatusOr<std::vector<std::uint32_t>> result) {
+  const ShardKey key{load->table.uid, shard};
+  const std::uint64_t bytes = result.ok() ? load->layout.StoredBytes(shard) : 0;
+  {
+    absl::MutexLock lock(&mutex_);
+    active_.erase(key);
+    if (given_up_.erase(key) != 0 && result.ok()) {
+      result = absl::CancelledError("the load was given up");
+    }
+  }
+  bytes_loaded_.fetch_add(bytes, std::memory_order_relaxed);
+  Summary summary;
+  bool last = false;
+  {
+    absl::MutexLock lock(&load->mutex);
+    load->unended.erase(shard);
+    load->summary.bytes += bytes;
+    load->summary.failed += result.ok() ? 0 : 1;
+    load->summary.seconds = std::chrono::duration<double>(Steady::now() - load->started).count();
+    last = load->unended.empty();
+    summary = load->summary;
+  }
+  ended_(key, std::move(result));
+  if (last && finished_) finished_(summary);
+}
+
+void Loader::FailRest(const std::shared_ptr<Load>& load, const absl::Status& why) {
+  std::vector<ShardIndex> rest;
+  {
+    absl::MutexLock lock(&load->mutex);
+    for (ShardIndex shard : load->unended) {
+      if (load->open.count(shard) == 0) rest.push_back(shard);
+    }
+  }
+  for (ShardIndex shard : rest) End(load, shard, why);
+}
+
+bool Loader::GivenUp(const ShardKey& shard) const {
+  absl::MutexLock lock(&mutex_);
+  return stopping_ || given_up_.count(shard) != 0;
+}
+
+}  // namespace engram::poolserver

@@ -1,0 +1,187 @@
+#include "poolserver/node_loop.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "engram/settings/units.h"
+#include "engram/shard_layout.h"
+
+namespace engram::poolserver {
+namespace {
+
+// How often the kernel is asked whether readers let go of memory that was given back.
+constexpr Duration kCapacityEvery = std::chrono::seconds(1);
+
+}  // namespace
+
+NodeLoop::NodeLoop(NodeOptions options, Loader::Options loading, Arena* arena, Exposure* exposure,
+                   const Clock* clock, Random* random, Inspect inspect, NodeOutlets outlets)
+    : arena_(arena),
+      exposure_(exposure),
+      clock_(clock),
+      inspect_(std::move(inspect)),
+      outlets_(std::move(outlets)),
+      state_(options, random),
+      reported_tiers_(options.tiers),
+      loader_(
+          loading, arena,
+          [this](const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result) {
+            Loaded(shard, std::move(result));
+          },
+          [this](const Loader::Summary& done) {
+            outlets_.say(absl::StrCat(
+                "loaded ", done.shards - done.failed, " of ", done.shards, " shards of ",
+                done.table.Full(), ": ", RoundSize(done.bytes), " in ", done.seconds, " s (",
+                RoundSize(static_cast<std::uint64_t>(static_cast<double>(done.bytes) /
+                                                     std::max(done.seconds, 1e-9))),
+                "/s); first slab ", done.granted));
+          }),
+      memory_duty_("duty/memory"),
+      inspect_duty_("duty/inspect"),
+      thread_([this] { Run(); }) {
+  pthread_setname_np(thread_.native_handle(), "duty/node");
+}
+
+NodeLoop::~NodeLoop() { Stop(); }
+
+void NodeLoop::Stop() {
+  {
+    absl::MutexLock lock(&mutex_);
+    stopping_ = true;
+    items_.clear();
+  }
+  if (thread_.joinable()) thread_.join();
+  memory_duty_.Stop();
+  inspect_duty_.Stop();
+  loader_.Stop();
+}
+
+void NodeLoop::Post(Event event, std::function<void()> handled) {
+  absl::MutexLock lock(&mutex_);
+  if (!stopping_) items_.push_back({std::move(event), std::move(handled), nullptr});
+}
+
+void NodeLoop::Ask(std::function<void(const NodeState&)> look) {
+  absl::MutexLock lock(&mutex_);
+  if (!stopping_) items_.push_back({Timer{}, nullptr, std::move(look)});
+}
+
+void NodeLoop::Run() {
+  while (true) {
+    std::deque<Item> items;
+    const Instant now = clock_->Now();
+    Instant wake = next_capacity_check_;
+    if (std::optional<Instant> timer = state_.NextTimer()) wake = std::min(wake, *timer);
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stopping_ || !items_.empty();
+      };
+      mutex_.AwaitWithTimeout(absl::Condition(&ready),
+                              absl::FromChrono(std::max(wake - now, Duration::zero())));
+      if (stopping_) return;
+      items.swap(items_);
+    }
+    for (Item& item : items) Handle(std::move(item));
+    const Instant after = clock_->Now();
+    if (after >= next_capacity_check_) ReportCapacity(after);
+    if (std::optional<Instant> timer = state_.NextTimer(); timer && after >= *timer) Feed(Timer{});
+  }
+}
+
+void NodeLoop::Handle(Item item) {
+  if (item.look) return item.look(state_);
+  Feed(std::move(item.event));
+  if (item.handled) item.handled();
+}
+
+void NodeLoop::Feed(Event event) {
+  std::vector<Action> actions = state_.OnEvent(clock_->Now(), std::move(event));
+  if (state_.incarnation() != incarnation_) {
+    incarnation_ = state_.incarnation();
+    exposure_->SetIncarnation(incarnation_);
+    outlets_.say(absl::StrCat("joined as incarnation ", incarnation_.value()));
+  }
+  for (Action& action : actions) std::visit([this](auto& one) { Do(one); }, action);
+}
+
+void NodeLoop::ReportCapacity(Instant now) {
+  next_capacity_check_ = now + kCapacityEvery;
+  std::vector<TierCapacity> tiers{arena_->capacity()};
+  if (tiers == reported_tiers_) return;
+  reported_tiers_ = tiers;
+  Feed(CapacityChanged{std::move(tiers)});
+}
+
+void NodeLoop::Loaded(const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result) {
+  if (result.ok()) {
+    Post(ReplicaLoaded{shard, *std::move(result)});
+  } else {
+    Post(LoadEnded{shard, result.status()});
+  }
+}
+
+void NodeLoop::Do(SendToController& action) { outlets_.to_controller(action.message); }
+void NodeLoop::Do(SendToClient& action) { outlets_.to_client(action.stream, action.message); }
+void NodeLoop::Do(CloseStream& action) { outlets_.close_stream(action.stream); }
+void NodeLoop::Do(AdmitSession& action) { exposure_->Admit(action.token); }
+void NodeLoop::Do(DismissSession& action) { exposure_->Dismiss(action.token); }
+void NodeLoop::Do(AllowReplicas& action) { exposure_->Allow(action.token, action.shards); }
+void NodeLoop::Do(DisallowReplicas& action) { exposure_->Disallow(action.token, action.shards); }
+
+void NodeLoop::Do(StartLoad& action) {
+  strides_[action.table.uid] = ShardLayout(action.table.spec, action.table.options).stride();
+  outlets_.say(
+      absl::StrCat("loading ", action.shards.size(), " shards of ", action.table.name.Full()));
+  // Behind the memory that was released before, so that it can be taken again.
+  memory_duty_.Do([this, table = std::move(action.table), shards = std::move(action.shards)] {
+    loader_.Start(table, shards);
+  });
+}
+
+void NodeLoop::Do(StopLoad& action) {
+  memory_duty_.Do([this, shard = action.shard] { loader_.Cancel(shard); });
+}
+
+void NodeLoop::Do(ExposeReplica& action) {
+  memory_duty_.Do([this, shard = action.shard, stride = strides_[action.shard.table]] {
+    std::optional<Place> place = arena_->Find(shard);
+    if (!place) return Post(ExposeFailed{shard, absl::InternalError("a replica without memory")});
+    auto paths = exposure_->Expose(shard, *place, stride);
+    if (paths.ok()) {
+      Post(ReplicaExposed{shard, *std::move(paths)});
+    } else {
+      Post(ExposeFailed{shard, paths.status()});
+    }
+  });
+}
+
+void NodeLoop::Do(HideReplica& action) {
+  memory_duty_.Do([this, shard = action.shard] {
+    exposure_->Hide(shard);
+    Post(ReplicaHidden{shard});
+  });
+}
+
+void NodeLoop::Do(ReleaseMemory& action) {
+  memory_duty_.Do([this, shard = action.shard] { arena_->Free(shard); });
+  next_capacity_check_ = std::min(next_capacity_check_, clock_->Now() + kCapacityEvery / 20);
+}
+
+void NodeLoop::Do(StartInspection& action) {
+  inspect_duty_.Do([this, action] {
+    absl::StatusOr<Inspection> seen = inspect_(action.table, action.source);
+    InspectionEnded ended{action.command, seen.status(), {}};
+    if (seen.ok()) ended.inspection.push_back(*std::move(seen));
+    Post(std::move(ended));
+  });
+}
+
+void NodeLoop::Do(Exit& action) { outlets_.exit(action.why); }
+
+}  // namespace engram::poolserver

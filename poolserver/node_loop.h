@@ -1,0 +1,110 @@
+// The event loop of a pool node: one thread that owns NodeState, feeds it what happens and carries
+// out what it answers. Whatever may take long runs on other threads and comes back as an event, and
+// whatever speaks gRPC is an outlet, so nothing outside can hold the loop up. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "engram/clock.h"
+#include "engram/random.h"
+#include "poolserver/arena.h"
+#include "poolserver/duty.h"
+#include "poolserver/exposure.h"
+#include "poolserver/loader.h"
+#include "poolserver/node_state.h"
+
+namespace engram::poolserver {
+
+// Where the loop's answers go. Called from the loop's thread (`say` from any); must not block.
+struct NodeOutlets {
+  std::function<void(StreamId, const NodeMessage&)> to_client;
+  std::function<void(StreamId)> close_stream;
+  std::function<void(const NodeToController&)> to_controller;
+  // Another process owns this NodeId, or the id was refused: end the program.
+  std::function<void(const absl::Status&)> exit;
+  // A line for people about something that happened.
+  std::function<void(const std::string&)> say;
+};
+
+class NodeLoop {
+ public:
+  using Inspect = std::function<absl::StatusOr<Inspection>(const TableName&, const TableSource&)>;
+
+  // REQUIRES: arena, exposure, clock and random outlive the loop; options.paths are those of
+  // `exposure` and options.tiers those of `arena`.
+  NodeLoop(NodeOptions options, Loader::Options loading, Arena* arena, Exposure* exposure,
+           const Clock* clock, Random* random, Inspect inspect, NodeOutlets outlets);
+  ~NodeLoop();  // = Stop()
+
+  // `handled`, if any, runs on the loop's thread after the event and its actions. Dropped after
+  // Stop.
+  void Post(Event event, std::function<void()> handled = nullptr);
+  // Runs `look` on the loop's thread between two events. Dropped after Stop.
+  void Ask(std::function<void(const NodeState&)> look);
+
+  std::uint64_t bytes_loaded() const { return loader_.bytes_loaded(); }
+  // Ends loading, waits for the threads. Idempotent.
+  void Stop();
+
+ private:
+  struct Item {
+    Event event = Timer{};
+    std::function<void()> handled;
+    std::function<void(const NodeState&)> look;  // instead of the event, when set
+  };
+
+  void Run();
+  void Handle(Item item);
+  void Feed(Event event);
+  void ReportCapacity(Instant now);
+  void Loaded(const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result);
+
+  void Do(SendToController& action);
+  void Do(SendToClient& action);
+  void Do(CloseStream& action);
+  void Do(AdmitSession& action);
+  void Do(DismissSession& action);
+  void Do(AllowReplicas& action);
+  void Do(DisallowReplicas& action);
+  void Do(StartLoad& action);
+  void Do(StopLoad& action);
+  void Do(ExposeReplica& action);
+  void Do(HideReplica& action);
+  void Do(ReleaseMemory& action);
+  void Do(StartInspection& action);
+  void Do(Exit& action);
+
+  Arena* const arena_;
+  Exposure* const exposure_;
+  const Clock* const clock_;
+  const Inspect inspect_;
+  const NodeOutlets outlets_;
+
+  NodeState state_;  // the loop's thread only
+  std::map<TableUid, std::uint32_t>
+      strides_;                               // of tables seen in StartLoad; the loop's thread only
+  std::vector<TierCapacity> reported_tiers_;  // the loop's thread only
+  Incarnation incarnation_;                   // the loop's thread only
+  Instant next_capacity_check_{};             // the loop's thread only
+
+  absl::Mutex mutex_;
+  std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+
+  Loader loader_;
+  Duty memory_duty_;   // registers, deregisters and frees, in order
+  Duty inspect_duty_;  // looks at sources
+  std::thread thread_;
+};
+
+}  // namespace engram::poolserver

@@ -1,0 +1,51 @@
+#include "poolserver/row_packer.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace engram::poolserver {
+
+RowPacker::RowPacker(const TableRecord& table)
+    : sealer_(table.uid, table.spec.RowBytes()),
+      row_bytes_(table.spec.RowBytes()),
+      stride_(ShardLayout(table.spec, table.options).stride()),
+      seals_(table.options.seal == SealKind::kCrc32c) {
+  for (const Plane& plane : table.spec.planes) plane_bytes_.push_back(plane.bytes);
+}
+
+void RowPacker::Pack(std::span<const std::byte* const> planes, const RowRun& run) const {
+  // Block by block, so that sealing finds the rows in the cache.
+  for (std::uint64_t done = 0; done < run.rows; done += kBlockRows) {
+    const std::uint64_t rows = std::min(kBlockRows, run.rows - done);
+    std::byte* const out = run.out + done * stride_;
+    std::uint32_t at = 0;
+    for (std::size_t plane = 0; plane < planes.size(); ++plane) {
+      const std::uint32_t bytes = plane_bytes_[plane];
+      const std::byte* in = planes[plane] + done * bytes;
+      for (std::uint64_t row = 0; row < rows; ++row, in += bytes) {
+        std::memcpy(out + row * stride_ + at, in, bytes);
+      }
+      at += bytes;
+    }
+    Seal({RowId(run.first.value() + done), rows, out, run.block_crcs + done / kBlockRows});
+  }
+}
+
+void RowPacker::Seal(const RowRun& run) const {
+  std::uint32_t crc = 0;
+  for (std::uint64_t row = 0; row < run.rows; ++row) {
+    std::byte* const bytes = run.out + row * stride_;
+    // The two chains do not depend on each other, so they overlap in the pipeline.
+    crc = Crc32c(crc, bytes, row_bytes_);
+    if (seals_) {
+      const std::uint64_t seal = sealer_.Seal(RowId(run.first.value() + row), bytes);
+      std::memcpy(bytes + row_bytes_, &seal, kSealBytes);
+    }
+    if ((row + 1) % kBlockRows == 0 || row + 1 == run.rows) {
+      run.block_crcs[row / kBlockRows] = crc;
+      crc = 0;
+    }
+  }
+}
+
+}  // namespace engram::poolserver

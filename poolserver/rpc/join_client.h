@@ -1,0 +1,50 @@
+// The node's stream to the controller: connects, connects again with back-off for as long as it
+// takes, and carries messages both ways between the controller and the node's loop. It decides
+// nothing: NodeState says what to send and which commands to obey. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "engram/node_protocol.h"
+#include "poolserver/node_loop.h"
+
+namespace engram::poolserver {
+
+class JoinStream;
+
+class JoinClient {
+ public:
+  // `say` gets a line for people when the controller is lost or found.
+  JoinClient(std::string controller, std::function<void(const std::string&)> say);
+  ~JoinClient();  // = Stop()
+
+  // REQUIRES: the loop outlives Stop.
+  void Start(NodeLoop* loop);
+  // What NodeOutlets need. Dropped while there is no stream: the next one begins with a hello.
+  void Send(const NodeToController& message);
+  // Breaks the stream and joins. Idempotent.
+  void Stop();
+
+ private:
+  void Run();
+  // Carries one stream from its start to its end.
+  std::string Carry();
+  bool WaitUnlessStopped(Duration time);
+  void PostAndWait(Event event);
+
+  const std::string controller_;
+  const std::function<void(const std::string&)> say_;
+  NodeLoop* loop_ = nullptr;
+
+  absl::Mutex mutex_;
+  std::shared_ptr<JoinStream> stream_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+}  // namespace engram::poolserver
