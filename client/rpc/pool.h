@@ -1,0 +1,148 @@
+// A connection to a pool, and its open tables: what engramctl, the C ABI, Python and the bench use.
+//
+//   auto pool = Pool::Open({.endpoints = {"127.0.0.1:7700"}});
+//   auto table = (*pool)->OpenTable("deepseek-v4.1@1", {});
+//   (*table)->ReadRows({.ids = ids, .out = out}, deadline);
+//
+// A pool follows the controller's map and keeps one read session with each node that serves an open
+// table; it goes on reading while the controller is away, and opens its session anew with a node
+// that restarted. Everything runs on one duty thread of its own plus gRPC's; nothing runs before
+// Open. Pool and Table: Thread-safe. Close order: readers, tables, pool.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "client/read_counters.h"
+#include "client/routes.h"
+#include "client/row_reader.h"
+#include "engram/addressing.h"
+#include "engram/shard_layout.h"
+#include "engram/shard_map.h"
+#include "engram/table_spec.h"
+#include "fabric/fabric.h"
+
+namespace engram::client {
+
+struct PoolOptions {
+  std::vector<std::string> endpoints;  // host:port of the controllers; the first that answers
+  std::string client_name;             // shown to operators; empty: program name and pid
+  std::string tenant = "default";
+  std::optional<FabricKind> fabric;  // read only over this one
+  Duration connect_timeout = std::chrono::seconds(5);
+  fabric::WaitMode wait;
+};
+
+struct OpenTableOptions {
+  std::string expected_spec_digest;     // empty: any
+  std::string expected_content_digest;  // empty: any
+  // Until every shard has a route.
+  Duration open_timeout = std::chrono::seconds(10);
+};
+
+// One node as this client reaches it, for people.
+struct ReachedNode {
+  NodeId node;
+  Incarnation incarnation;
+  std::string endpoint;
+  bool open = false;                     // a read session is open and granted
+  absl::Status last_error;               // why the last session ended or could not be opened
+  std::vector<FabricKind> fabrics;       // by which its rows can be read
+  std::vector<std::string> unreachable;  // "mapped: not on this host", ...
+};
+
+// One way to a row, best first, for people.
+struct RowRoute {
+  NodeId node;
+  FabricKind fabric;
+  PathClass path_class;
+};
+
+class PoolCore;
+
+class Table {
+ public:
+  ~Table();
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  const TableRecord& record() const;
+  const TableSpec& spec() const { return record().spec; }
+  const ShardLayout& layout() const;
+  // Null when the table names no address function.
+  const Addressing* addressing() const;
+  const TokenMap& token_map() const;
+
+  struct RowsRequest {
+    std::span<const RowId> ids;    // whole-table ids
+    std::span<std::byte> out;      // ids.size() packed rows
+    std::span<ReadStatus> status;  // empty, or one per id
+  };
+  // Reads packed rows; blocks until `deadline` at the latest. OK when every row was delivered.
+  // Otherwise failed rows are poison and marked, and the status says, for the worst of them, row,
+  // node and cause: InvalidArgument (no such row), DataLoss (failed its seal everywhere),
+  // Unavailable (no node serves it), DeadlineExceeded.
+  absl::Status ReadRows(const RowsRequest& request, Instant deadline);
+  // The same for any shapes and id types; layer-local ids below 0 are skipped. Parts of more than
+  // 24,576 rows together are read in turn. Every part must have row_status.
+  absl::Status ReadParts(std::span<const ReadPart> parts, Instant deadline);
+  // Rows of tokens: out is [token][column of the whole table][row bytes]. InvalidArgument names
+  // token and position when an id is outside the vocabulary.
+  absl::Status ReadTokens(const TokenSpan& tokens, std::span<std::byte> out,
+                          std::span<ReadStatus> status, Instant deadline);
+
+  // A reader for a poller of the caller's own: no lock, no allocation per batch. `options` gives
+  // sizes and waiting; table, board, fabrics and clock are filled in. REQUIRES: it is destroyed
+  // before the table.
+  absl::StatusOr<std::unique_ptr<RowReader>> OpenReader(RowReader::Options options) const;
+  // Registers a destination for this table's readers. REQUIRES: destroyed before the pool.
+  absl::StatusOr<std::unique_ptr<Destination>> RegisterDestination(
+      std::span<std::byte> memory) const;
+
+  // Totals of all readers of this table, since it was opened.
+  ReadTotals Totals() const;
+  // The newest routes; snapshot for people.
+  std::shared_ptr<const Routes> routes() const;
+  std::vector<RowRoute> RoutesOf(RowId row) const;
+
+ private:
+  friend class Pool;
+  struct State;
+  explicit Table(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+class Pool {
+ public:
+  // Unavailable: no endpoint answered within connect_timeout; says which were tried, why each
+  // failed and what to do. InvalidArgument: no endpoint, or one that is not HOST:PORT.
+  static absl::StatusOr<std::unique_ptr<Pool>> Open(const PoolOptions& options);
+  ~Pool();  // Says goodbye to every node. REQUIRES: its tables are destroyed.
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  // `name` is name@version. NotFound: no such table; FailedPrecondition: not ready, or a digest
+  // differs (says both); Unavailable: not every shard can be reached (says which nodes and why).
+  absl::StatusOr<std::unique_ptr<Table>> OpenTable(const std::string& name,
+                                                   const OpenTableOptions& options);
+
+  // The newest map; its epoch is 0 before the first arrived.
+  std::shared_ptr<const ShardMap> map() const;
+  // False while the controller is away; reads go on.
+  bool connected() const;
+  // Every node with which a session was wanted.
+  std::vector<ReachedNode> Nodes() const;
+
+ private:
+  explicit Pool(std::shared_ptr<PoolCore> core);
+  std::shared_ptr<PoolCore> core_;
+};
+
+}  // namespace engram::client
