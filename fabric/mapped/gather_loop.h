@@ -16,8 +16,15 @@ inline void Move(std::byte* to, const std::byte* from) {
   __builtin_memcpy(to, from, N);
 }
 
+// One register where there are such registers; the compiler would split a memcpy of 32 bytes.
+typedef long long Word32 __attribute__((vector_size(32), aligned(1), may_alias));
+template <>
+inline void Move<32>(std::byte* to, const std::byte* from) {
+  *reinterpret_cast<Word32*>(to) = *reinterpret_cast<const Word32*>(from);
+}
+
 // Eight load/store pairs in a row for each 256 bytes: twice as fast as loading all first.
-inline void Copy(std::byte* to, const std::byte* from, std::uint32_t bytes) {
+[[gnu::always_inline]] inline void Copy(std::byte* to, const std::byte* from, std::uint32_t bytes) {
   for (; bytes >= 256; bytes -= 256, to += 256, from += 256) {
     Move<32>(to, from);
     Move<32>(to + 32, from + 32);
