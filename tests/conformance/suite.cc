@@ -138,6 +138,14 @@ std::vector<ReadStatus> FabricTest::ReadAll(ReadQueue& queue, std::span<const Re
   return statuses;
 }
 
+void FabricTest::SubmitAll(ReadQueue& queue, std::span<const ReadOp> ops) {
+  std::size_t submitted = 0;
+  for (int tries = 0; submitted < ops.size() && tries < 1000; ++tries) {
+    submitted += queue.Submit(ops.subspan(submitted));
+  }
+  ASSERT_EQ(submitted, ops.size());
+}
+
 std::vector<ReadStatus> FabricTest::Collect(ReadQueue& queue, std::size_t count) {
   std::vector<ReadStatus> statuses(count, ReadStatus::kTimedOut);
   const Instant limit = Soon();

@@ -83,6 +83,9 @@ class FabricTest : public testing::TestWithParam<const Rig*> {
   // Submits all of `ops`, whose cookies must be 0..n-1, polling as needed; their statuses by
   // cookie. A read that does not end within kPatience fails the test.
   std::vector<ReadStatus> ReadAll(ReadQueue& queue, std::span<const ReadOp> ops);
+  // Submits all of `ops` without polling: no more than the queue holds. Partial acceptance may need
+  // several tries.
+  void SubmitAll(ReadQueue& queue, std::span<const ReadOp> ops);
   // Polls until `count` reads have ended; statuses by cookie.
   std::vector<ReadStatus> Collect(ReadQueue& queue, std::size_t count);
   // Polls what comes within `time`; returns how many ended.

@@ -162,7 +162,7 @@ TEST_P(PeerTest, AStoppedPeerDelaysItsReadsAndServesThemWhenItWakes) {
   landing.Fill(Landing::kUntouched);
 
   node->Pause();
-  ASSERT_EQ(queue->Submit(ops), ops.size());
+  SubmitAll(*queue, ops);
   if (NeedsNoTarget(client.fabric->info())) {
     ExpectAllRight(rows, ops, Collect(*queue, ops.size()));
     node->Resume();

@@ -45,7 +45,7 @@ TEST_P(QueueTest, AbandonOfAnotherPeerEndsNothing) {
   auto queue = OpenQueue(client);
   Landing landing(*client.fabric, 48 * kRow);
   const auto ops = RandomRows(rows, landing, 48, 1);
-  ASSERT_EQ(queue->Submit(ops), ops.size());
+  SubmitAll(*queue, ops);
   queue->Abandon(PeerId(client.peer.value() + 100));
   ExpectAllRight(rows, ops, Collect(*queue, ops.size()));
 }
@@ -149,7 +149,7 @@ TEST_P(QueueTest, QueuesOfOneFabricAreIndependent) {
   auto second = OpenQueue(client);
   Landing landing(*client.fabric, 96 * kRow);
   const auto ops = RandomRows(rows, landing, 96, 1);
-  ASSERT_EQ(first->Submit(std::span(ops).first(48)), 48u);
+  SubmitAll(*first, std::span(ops).first(48));
   std::vector<ReadOp> others(ops.begin() + 48, ops.end());
   for (std::size_t i = 0; i < others.size(); ++i) others[i].cookie = i;
   ExpectAllRight(rows, others, ReadAll(*second, others));
