@@ -1,0 +1,30 @@
+// The duties: what follows from the state, whatever event led to it. Each looks at the state, does
+// what is missing and may be repeated at any time; a crash between any two steps is repaired by the
+// next run. All run after an event that changed something, and at every Tick. Thread-confined: call
+// from the owner thread only.
+#pragma once
+
+#include "placement/ops/core.h"
+
+namespace engram::placement {
+
+// liveness.cc: nodes that were not heard for dead_after are lost; what nodes say of themselves is
+// published; inspections have a deadline.
+void WatchLiveness(Core& core);
+// failing.cc: a Loading table of which a replica could not be loaded becomes Failed.
+void FailTables(Core& core);
+// replacing.cc: replicas of Loading tables on dead nodes are placed again, or the table says why
+// it waits.
+void ReplaceLost(Core& core);
+// loading.cc: every Loading replica on a reachable node is commanded once.
+void DriveLoading(Core& core);
+// readiness.cc: a Loading table with every replica Serving and compared is committed Ready.
+void CommitReady(Core& core);
+// retiring.cc: replicas of Deleting and Failed tables are drained and retired; a Deleting table
+// without replicas is removed.
+void DriveRetiring(Core& core);
+
+// Sums that are kept of a shard's block CRCs: the first 8 bytes of their SHA-256.
+std::uint64_t SumOf(const std::vector<std::uint32_t>& crcs);
+
+}  // namespace engram::placement

@@ -1,0 +1,41 @@
+#include "absl/strings/str_cat.h"
+#include "engram/settings/units.h"
+#include "placement/duties/duties.h"
+#include "placement/ops/ops.h"
+
+namespace engram::placement {
+namespace {
+
+void PublishLive(Core& core) {
+  std::map<NodeId, std::shared_ptr<const NodeLive>> live;
+  for (const auto& [id, contact] : core.contacts) {
+    live[id] = std::make_shared<const NodeLive>(contact.live);
+  }
+  core.registry->SetLive(std::move(live));
+}
+
+}  // namespace
+
+void WatchLiveness(Core& core) {
+  std::vector<NodeId> silent;
+  for (const auto& [id, node] : core.state().nodes) {
+    if (node->alive && core.now - core.contacts[id].heard >= core.options.dead_after) {
+      silent.push_back(id);
+    }
+  }
+  for (const NodeId& id : silent) NodeLost(core, id);
+  std::set<NodeId> waited_for;
+  for (const auto& [link, newcomer] : core.newcomers) waited_for.insert(newcomer.hello.node);
+  for (const NodeId& id : waited_for) ReconsiderNewcomers(core, id);
+  for (std::size_t i = core.inspections.size(); i-- > 0;) {
+    if (core.now < core.inspections[i].deadline) continue;
+    InspectionEnded(core, i,
+                    absl::DeadlineExceededError(absl::StrCat(
+                        "node ", core.inspections[i].node.name, " did not finish looking at ",
+                        core.inspections[i].request.source.checkpoint_dir, " within ",
+                        FormatDuration(core.options.inspection_timeout), "; try again")));
+  }
+  PublishLive(core);
+}
+
+}  // namespace engram::placement

@@ -1,0 +1,91 @@
+#include "absl/strings/str_cat.h"
+#include "placement/duties/duties.h"
+
+namespace engram::placement {
+namespace {
+
+constexpr std::size_t kRememberedDeletes = 1024;
+
+bool IsDead(const ClusterState& state, const NodeId& node) {
+  const NodeRecord* record = state.FindNode(node);
+  return record == nullptr || !record->alive;
+}
+
+// Everything Draining, except on dead nodes: there nothing is left to wait for. Should such a node
+// come back with its memory, its replicas are unknown and it is told to retire them.
+void Drain(Core& core, const TableEntry& table) {
+  Change change;
+  for (const auto& chunk : table.chunks) {
+    MapChunk next = chunk->map;
+    for (auto& replicas : next.shards) {
+      std::erase_if(replicas, [&](const auto& one) { return IsDead(core.state(), one.node); });
+      for (MapReplica& replica : replicas) replica.state = ReplicaState::kDraining;
+    }
+    if (next != chunk->map) change.chunks.push_back(std::move(next));
+  }
+  (void)core.Commit(std::move(change));  // repeated at the next tick when it failed
+}
+
+void SendRetirements(Core& core, const TableEntry& table) {
+  std::map<NodeId, std::vector<ShardIndex>> wanted;
+  for (const auto& chunk : table.chunks) {
+    for (std::size_t i = 0; i < chunk->map.shards.size(); ++i) {
+      const ShardIndex shard(static_cast<std::uint32_t>(chunk->map.chunk * kChunkShards + i));
+      for (const MapReplica& replica : chunk->map.shards[i]) {
+        if (replica.state != ReplicaState::kDraining) continue;
+        NodeContact* contact = core.Reachable(replica.node);
+        if (contact == nullptr) continue;
+        if (contact->retires_sent[table.record.uid].insert(shard).second) {
+          wanted[replica.node].push_back(shard);
+        }
+      }
+    }
+  }
+  for (auto& [node, shards] : wanted) {
+    core.counters.retires_commanded += shards.size();
+    core.SendCommand(node, {node, table.record.uid, shards, SentCommand::Kind::kRetire},
+                     RetireReplicas{table.record.uid, shards, {}});
+  }
+}
+
+void Remove(Core& core, const TableEntry& table) {
+  const TableUid uid = table.record.uid;
+  Change change;
+  change.tables_removed.push_back(uid);
+  if (!core.Commit(std::move(change)).ok()) return;
+  core.SayLine(absl::StrCat("table ", table.record.name.Full(), " is gone"));
+  if (!table.delete_request.empty()) {
+    if (core.deleted.size() >= kRememberedDeletes) core.deleted.erase(core.deleted.begin());
+    core.deleted[table.delete_request] = table.record;
+  }
+  for (auto& [node, contact] : core.contacts) {
+    contact.loads_sent.erase(uid);
+    contact.retires_sent.erase(uid);
+  }
+  std::erase_if(core.not_before,
+                [&](const auto& entry) { return entry.first.second.table == uid; });
+}
+
+}  // namespace
+
+void DriveRetiring(Core& core) {
+  std::vector<TableUid> retiring;
+  for (const auto& [uid, table] : core.state().tables) {
+    const TableState state = table->record.state;
+    if (state == TableState::kDeleting || state == TableState::kFailed) retiring.push_back(uid);
+  }
+  for (const TableUid& uid : retiring) {
+    const std::shared_ptr<const ClusterState> before = core.registry->snapshot();
+    Drain(core, *before->FindTable(uid));
+    const std::shared_ptr<const ClusterState> drained = core.registry->snapshot();
+    const TableEntry& table = *drained->FindTable(uid);
+    SendRetirements(core, table);
+    const ReplicaCounts counts = table.counts();
+    if (table.record.state == TableState::kDeleting &&
+        counts.loading + counts.serving + counts.draining == 0) {
+      Remove(core, table);
+    }
+  }
+}
+
+}  // namespace engram::placement

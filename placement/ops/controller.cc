@@ -1,0 +1,131 @@
+#include "placement/ops/controller.h"
+
+#include "absl/strings/str_cat.h"
+#include "placement/duties/duties.h"
+#include "placement/ops/ops.h"
+
+namespace engram::placement {
+
+absl::Status Core::Commit(Change change) {
+  if (change.empty()) return absl::OkStatus();
+  absl::StatusOr<std::shared_ptr<const MapDelta>> delta = registry->Commit(std::move(change));
+  if (delta.ok()) {
+    changed = true;
+    if (*delta != nullptr) actions.push_back(MapChanged{*std::move(delta)});
+    return absl::OkStatus();
+  }
+  ++counters.commits_failed;
+  SayLine(absl::StrCat("a change was not stored: ", delta.status().message()));
+  if (absl::IsAborted(delta.status())) actions.push_back(Deposed{delta.status()});
+  return delta.status();
+}
+
+void Core::Send(LinkId link, ControllerToNode message) {
+  actions.push_back(SendToNode{link, std::move(message)});
+}
+
+NodeContact* Core::Reachable(const NodeId& node) {
+  const NodeRecord* record = state().FindNode(node);
+  const auto it = contacts.find(node);
+  if (record == nullptr || !record->alive || it == contacts.end() || !it->second.link) {
+    return nullptr;
+  }
+  return &it->second;
+}
+
+std::uint64_t Core::SendCommand(const NodeId& node, SentCommand sent,
+                                std::variant<LoadReplicas, RetireReplicas, InspectSource> body) {
+  const NodeContact* contact = Reachable(node);
+  // Unique across restarts: the token is new at each of them.
+  const std::uint64_t id = (state().token.value() << 32) + ++last_command;
+  sent.node = node;
+  commands[id] = std::move(sent);
+  Send(*contact->link,
+       Command{id, state().FindNode(node)->incarnation, state().token, std::move(body)});
+  return id;
+}
+
+absl::StatusOr<Plan> Core::PlanFor(const TableRecord& table, const ShardLayout& layout,
+                                   const std::vector<MapChunk>& chunks) {
+  const Clock* stopwatch = options.stopwatch;
+  const Instant start = stopwatch == nullptr ? Instant() : stopwatch->Now();
+  absl::StatusOr<Plan> plan = MakePlan(ViewOf(state(), table, layout, chunks));
+  ++counters.plans;
+  if (stopwatch != nullptr) {
+    counters.plan_ns += static_cast<std::uint64_t>((stopwatch->Now() - start).count());
+  }
+  return plan;
+}
+
+std::string RequestKey(const CallerId& caller) {
+  if (caller.request_id.empty()) return {};
+  return absl::StrCat(caller.tenant, "/", caller.client, "/", caller.request_id);
+}
+
+namespace {
+
+struct Dispatch {
+  Core& core;
+
+  void operator()(const NodeSaid& said) {
+    if (const auto* hello = std::get_if<NodeHello>(&said.message)) {
+      RegisterNode(core, said.link, *hello);
+    } else if (const auto* heartbeat = std::get_if<NodeHeartbeat>(&said.message)) {
+      Heartbeat(core, said.link, *heartbeat);
+    } else {
+      CommandAnswered(core, said.link, std::get<CommandDone>(said.message));
+    }
+  }
+  void operator()(const LinkBroke& broke) { LinkEnded(core, broke.link); }
+  void operator()(const LoadAsked& asked) { LoadTable(core, asked.call, asked.request); }
+  void operator()(const DeleteAsked& asked) { DeleteTable(core, asked.call, asked.request); }
+  void operator()(const Tick&) { core.changed = true; }
+};
+
+void RunDuties(Core& core) {
+  core.changed = false;
+  WatchLiveness(core);
+  FailTables(core);
+  ReplaceLost(core);
+  DriveLoading(core);
+  CommitReady(core);
+  DriveRetiring(core);
+}
+
+}  // namespace
+
+Controller::Controller(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+Controller::~Controller() = default;
+
+absl::StatusOr<std::unique_ptr<Controller>> Controller::Open(Instant now, ControllerOptions options,
+                                                             StateStore* store, Random* random) {
+  absl::StatusOr<std::unique_ptr<Registry>> registry = Registry::Open(store);
+  if (!registry.ok()) return registry.status();
+  auto core = std::make_unique<Core>();
+  core->options = std::move(options);
+  core->registry = *std::move(registry);
+  core->random = random;
+  core->now = now;
+  // Nodes have dead_after from now on to say hello again.
+  for (const auto& [id, node] : core->state().nodes) {
+    core->contacts[id].heard = now;
+    core->contacts[id].live.tiers = node->tiers;
+  }
+  return std::unique_ptr<Controller>(new Controller(std::move(core)));
+}
+
+std::vector<Action> Controller::OnEvent(Instant now, Event event) {
+  core_->now = now;
+  std::visit(Dispatch{*core_}, event);
+  // A duty's change may be another duty's cue; each round moves some table or node forward.
+  for (int round = 0; core_->changed && round < 8; ++round) RunDuties(*core_);
+  return std::exchange(core_->actions, {});
+}
+
+const ClusterState& Controller::state() const { return core_->state(); }
+std::shared_ptr<const ClusterState> Controller::snapshot() const {
+  return core_->registry->snapshot();
+}
+const Counters& Controller::counters() const { return core_->counters; }
+
+}  // namespace engram::placement

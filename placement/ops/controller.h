@@ -1,0 +1,141 @@
+// The placement controller as one state machine without threads, sockets or gRPC: events go in,
+// actions come out, and everything that must survive is in the StateStore before an action says so.
+// The program drives it with streams and a clock, the simulator with a fake of both. Operations
+// (placement/ops) answer one event each; duties (placement/duties) do what follows from the state.
+//
+//   std::vector<Action> OnEvent(Instant now, Event event);   // Tick at least every 200 ms
+//
+// A Controller that dies at any point is replaced by opening another on the same store: the same
+// tables serve, nodes rejoin with their incarnation. Thread-confined: call from the owner thread
+// only; snapshot() may be read anywhere.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engram/clock.h"
+#include "engram/node_protocol.h"
+#include "engram/random.h"
+#include "placement/state/cluster_state.h"
+#include "placement/store/state_store.h"
+
+namespace engram::placement {
+
+// One Join stream of a node / one question of a client, numbered by the adapter; never reused.
+using LinkId = StrongId<struct LinkIdTag>;
+using CallId = StrongId<struct CallIdTag>;
+
+// Who asks, and which attempt: the same three again get the first answer.
+struct CallerId {
+  std::string client;
+  std::string tenant;
+  std::string request_id;  // empty: every call is a new attempt
+};
+struct LoadRequest {
+  CallerId caller;
+  TableName name;
+  TableSource source;
+  TableOptions options;
+  std::optional<TableSpec> spec;  // synthetic tables
+  TokenMap token_map;             // synthetic tables with token compression
+  bool dry_run = false;
+};
+struct DeleteRequest {
+  CallerId caller;
+  TableName name;
+  bool dry_run = false;
+};
+
+// ---- events ----
+struct NodeSaid {
+  LinkId link;
+  NodeToController message;
+};
+struct LinkBroke {
+  LinkId link;
+};
+struct LoadAsked {
+  CallId call;
+  LoadRequest request;
+};
+struct DeleteAsked {
+  CallId call;
+  DeleteRequest request;
+};
+struct Tick {};
+using Event = std::variant<NodeSaid, LinkBroke, LoadAsked, DeleteAsked, Tick>;
+
+// ---- actions ----
+struct SendToNode {
+  LinkId link;
+  ControllerToNode message;
+};
+// End the stream with this status, after everything sent before it. Answered by LinkBroke or not.
+struct CloseLink {
+  LinkId link;
+  absl::Status why;
+};
+struct Answer {
+  CallId call;
+  absl::StatusOr<TableRecord> table;
+};
+struct MapChanged {
+  std::shared_ptr<const MapDelta> delta;
+};
+// One line for the operator's log.
+struct Say {
+  std::string text;
+};
+// Another controller has taken the store: stop.
+struct Deposed {
+  absl::Status why;
+};
+using Action = std::variant<SendToNode, CloseLink, Answer, MapChanged, Say, Deposed>;
+
+struct ControllerOptions {
+  Duration heartbeat_every = std::chrono::seconds(1);
+  Duration dead_after = std::chrono::seconds(5);
+  Duration inspection_timeout = std::chrono::seconds(60);
+  // A load or retirement that a node refused is sent again after this.
+  Duration retry_after = std::chrono::seconds(5);
+  // Milliseconds since 1970, for people.
+  std::function<std::int64_t()> unix_ms = [] { return std::int64_t{0}; };
+  const Clock* stopwatch = nullptr;  // measures plans; null = they are not measured
+};
+
+struct Counters {
+  std::uint64_t loads_commanded = 0, loads_done = 0, loads_failed = 0;  // replicas
+  std::uint64_t retires_commanded = 0, retires_done = 0;                // replicas
+  std::uint64_t nodes_joined = 0, nodes_refused = 0, nodes_lost = 0;
+  std::uint64_t commits_failed = 0;
+  std::uint64_t loaded_bytes = 0;
+  std::uint64_t plans = 0, plan_ns = 0;
+};
+
+struct Core;
+
+class Controller {
+ public:
+  // `store` and `random` must outlive the controller. Fails with what the store or its contents
+  // have to say.
+  static absl::StatusOr<std::unique_ptr<Controller>> Open(Instant now, ControllerOptions options,
+                                                          StateStore* store, Random* random);
+  ~Controller();
+
+  std::vector<Action> OnEvent(Instant now, Event event);
+
+  const ClusterState& state() const;
+  std::shared_ptr<const ClusterState> snapshot() const;
+  const Counters& counters() const;
+
+ private:
+  explicit Controller(std::unique_ptr<Core> core);
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace engram::placement

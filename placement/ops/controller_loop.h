@@ -1,0 +1,90 @@
+// The thread that owns the Controller: takes events from any thread, runs them one by one, carries
+// the actions out through its outlets, and publishes the state for readers. No gRPC in it.
+//
+// Its queue is bounded by its callers: a stream posts its next message when the last one was
+// handled, and calls beyond kMaxCalls are refused. Thread-safe.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "engram/clock.h"
+#include "placement/ops/controller.h"
+#include "placement/state/map_history.h"
+
+namespace engram::placement {
+
+class ControllerLoop {
+ public:
+  // Called on the loop's thread; must not block.
+  struct Outlets {
+    std::function<void(LinkId, ControllerToNode)> send;
+    std::function<void(LinkId, const absl::Status&)> close;
+    std::function<void()> map_changed;  // history and snapshot have the new epoch
+    std::function<void(const std::string&)> say;
+    std::function<void(const absl::Status&)> deposed;
+  };
+  using Called = std::function<void(absl::StatusOr<TableRecord>)>;
+  static constexpr std::size_t kMaxCalls = 1024;
+
+  // `clock` must outlive the loop. The thread starts with Start.
+  ControllerLoop(std::unique_ptr<StateStore> store, std::unique_ptr<Random> random,
+                 std::unique_ptr<Controller> controller, const Clock* clock);
+  ~ControllerLoop();
+  void Start(Outlets outlets);
+  // Ends the thread; calls under way are answered Unavailable. Idempotent.
+  void Stop();
+
+  LinkId NewLink();
+  // `handled` runs on the loop's thread after the actions; it does not run after Stop.
+  void Post(Event event, std::function<void()> handled = nullptr);
+  void Load(LoadRequest request, Called called);
+  void Delete(DeleteRequest request, Called called);
+
+  std::shared_ptr<const ClusterState> snapshot() const;
+  Counters counters() const;
+  const MapHistory& history() const { return history_; }
+  const std::string& store_name() const { return store_name_; }
+
+ private:
+  struct Item {
+    Event event;
+    std::function<void()> handled;
+  };
+  void Run();
+  void Feed(Event event);
+  void Publish();
+  template <class Asked, class Request>
+  void Ask(Request request, Called called);
+  void Do(SendToNode& action) { outlets_.send(action.link, std::move(action.message)); }
+  void Do(CloseLink& action) { outlets_.close(action.link, action.why); }
+  void Do(Answer& action);
+  void Do(MapChanged&) {}
+  void Do(Say& action) { outlets_.say(action.text); }
+  void Do(Deposed& action) { outlets_.deposed(action.why); }
+
+  const std::unique_ptr<StateStore> store_;
+  const std::unique_ptr<Random> random_;
+  const std::unique_ptr<Controller> controller_;
+  const Clock* const clock_;
+  const std::string store_name_;
+  MapHistory history_;
+  Outlets outlets_;
+
+  mutable absl::Mutex mutex_;
+  std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::map<CallId, Called> calls_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const ClusterState> published_ ABSL_GUARDED_BY(mutex_);
+  Counters counters_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace engram::placement

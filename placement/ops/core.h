@@ -1,0 +1,103 @@
+// What the operations and duties of one controller share: the registry, and what need not survive
+// (links, commands under way, checksums of loading tables). A plain struct: its users are the files
+// of ops/ and duties/, and nobody else. Thread-confined: call from the owner thread only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "placement/ops/controller.h"
+#include "placement/plan/planner.h"
+#include "placement/state/registry.h"
+
+namespace engram::placement {
+
+// A stream whose node was welcomed.
+struct Link {
+  NodeId node;
+  Incarnation incarnation;
+};
+
+// What is known of a node besides its record. Made when it is first heard of.
+struct NodeContact {
+  std::optional<LinkId> link;
+  Instant heard{};
+  NodeLive live;
+  // Told on this link already.
+  std::map<TableUid, std::set<ShardIndex>> loads_sent, retires_sent;
+};
+
+// A process that says hello while another of the same NodeId has a stream: it waits until the other
+// one speaks (refused) or is gone or silent (welcomed).
+struct Newcomer {
+  NodeHello hello;
+  Instant since{};
+};
+
+struct SentCommand {
+  NodeId node;
+  TableUid table;
+  std::vector<ShardIndex> shards;
+  enum class Kind { kLoad, kRetire, kInspect } kind = Kind::kLoad;
+};
+
+// A checkpoint load whose source a node is looking at.
+struct InspectionUnderWay {
+  LoadRequest request;
+  std::vector<CallId> calls;
+  std::set<NodeId> asked;
+  std::uint64_t command = 0;
+  NodeId node;
+  Instant deadline{};
+};
+
+// Checksums of a Loading table, until it is Ready.
+struct LoadProgress {
+  std::map<ShardIndex, std::vector<std::uint32_t>> crcs;
+  std::map<ShardIndex, std::set<NodeId>> compared;  // holders whose checksums were seen and equal
+  Epoch planned_at;  // re-placing was last tried at this epoch, in vain
+};
+
+struct Core {
+  ControllerOptions options;
+  std::unique_ptr<Registry> registry;
+  Random* random = nullptr;
+  Instant now{};
+  std::vector<Action> actions;
+  Counters counters;
+
+  std::map<LinkId, Link> links;
+  std::map<NodeId, NodeContact> contacts;
+  std::map<LinkId, Newcomer> newcomers;
+  std::map<std::uint64_t, SentCommand> commands;
+  std::vector<InspectionUnderWay> inspections;
+  std::map<TableUid, LoadProgress> progress;
+  std::map<std::pair<NodeId, ShardKey>, Instant> not_before;  // when a load may be sent again
+  std::map<TableUid, std::string> failures;                   // Loading tables to be failed
+  std::map<std::string, TableRecord> deleted;  // answers of deletes whose table is gone, by request
+  std::uint64_t last_command = 0;
+  bool changed = false;  // duties have something to look at
+
+  const ClusterState& state() const { return registry->state(); }
+
+  // Commits and publishes. A failure is counted and said; Aborted adds Deposed.
+  absl::Status Commit(Change change);
+  void Send(LinkId link, ControllerToNode message);
+  // Null unless the node is alive and has a stream.
+  NodeContact* Reachable(const NodeId& node);
+  // REQUIRES: Reachable(node).
+  std::uint64_t SendCommand(const NodeId& node, SentCommand sent,
+                            std::variant<LoadReplicas, RetireReplicas, InspectSource> body);
+  // MakePlan, counted and measured.
+  absl::StatusOr<Plan> PlanFor(const TableRecord& table, const ShardLayout& layout,
+                               const std::vector<MapChunk>& chunks);
+  void SayLine(std::string text) { actions.push_back(Say{std::move(text)}); }
+};
+
+// "tenant/client/request", or "" when there is no request id.
+std::string RequestKey(const CallerId& caller);
+
+}  // namespace engram::placement

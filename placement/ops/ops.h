@@ -1,0 +1,38 @@
+// The operations: what one event does. Each stands in the file of its name; all take the Core and
+// add their actions to it. None waits. Thread-confined: call from the owner thread only.
+#pragma once
+
+#include "placement/ops/core.h"
+
+namespace engram::placement {
+
+// register_node.cc: welcome a process, make it wait, or refuse it.
+void RegisterNode(Core& core, LinkId link, const NodeHello& hello);
+// Newcomers of `node` are welcomed if no other process of it has a stream or is heard any more.
+void ReconsiderNewcomers(Core& core, const NodeId& node);
+// heartbeat.cc: liveness, capacity and changed replicas; refuses processes that were replaced.
+void Heartbeat(Core& core, LinkId link, const NodeHeartbeat& heartbeat);
+// command_done.cc: what a node made of a command.
+void CommandAnswered(Core& core, LinkId link, const CommandDone& done);
+// link_broke.cc: a stream ended; the node is not dead for that.
+void LinkEnded(Core& core, LinkId link);
+// node_lost.cc: a node is dead to us until it says hello again.
+void NodeLost(Core& core, const NodeId& node);
+// load_table.cc
+void LoadTable(Core& core, CallId call, const LoadRequest& request);
+// A node has looked at the source, or cannot (any more).
+void InspectionEnded(Core& core, std::size_t index, absl::StatusOr<Inspection> found);
+// Asks another node, or gives the inspection up with `why`.
+void InspectElsewhere(Core& core, std::size_t index, const absl::Status& why);
+// delete_table.cc
+void DeleteTable(Core& core, CallId call, const DeleteRequest& request);
+
+// replica_report.cc: takes what a node says of one replica into `edits`. Replicas that nobody
+// knows are added to `unknown`.
+void TakeReport(Core& core, const NodeId& node, const ReplicaReport& report, ChunkEdits& edits,
+                std::map<TableUid, std::vector<ShardIndex>>& unknown);
+// Tells a node to drop replicas that the state does not have.
+void RetireUnknown(Core& core, const NodeId& node,
+                   const std::map<TableUid, std::vector<ShardIndex>>& unknown);
+
+}  // namespace engram::placement

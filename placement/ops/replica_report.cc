@@ -1,0 +1,130 @@
+#include "absl/strings/str_cat.h"
+#include "placement/duties/duties.h"
+#include "placement/ops/ops.h"
+
+namespace engram::placement {
+namespace {
+
+std::string Where(const TableEntry& table, const NodeId& node, ShardIndex shard) {
+  return absl::StrCat("node ", node.name, ", shard ", shard.value(), " of table ",
+                      table.record.name.Full());
+}
+
+// Checksums of a shard against its other replicas (Loading) or what was committed (Ready).
+absl::Status Compare(Core& core, const NodeId& node, const TableEntry& table,
+                     const ReplicaReport& report) {
+  const ShardIndex shard = report.shard.shard;
+  const std::uint64_t rows = table.layout->Range(shard).rows;
+  const std::uint64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
+  if (report.block_crcs.size() != blocks) {
+    return absl::InternalError(absl::StrCat("it reports ", report.block_crcs.size(),
+                                            " block checksums; the shard has ", blocks, " blocks"));
+  }
+  if (table.record.state == TableState::kReady) {
+    if (table.shard_sums == nullptr || shard.value() >= table.shard_sums->size() ||
+        (*table.shard_sums)[shard.value()] == SumOf(report.block_crcs)) {
+      return absl::OkStatus();
+    }
+    return absl::DataLossError(
+        "its bytes differ from those the table was committed with; the source has changed: restore "
+        "it, or load it as a new version");
+  }
+  LoadProgress& progress = core.progress[table.record.uid];
+  const auto [it, first] = progress.crcs.try_emplace(shard, report.block_crcs);
+  if (!first && it->second != report.block_crcs) {
+    return absl::DataLossError(
+        "its bytes differ from those of the shard's other replica; check that every node sees the "
+        "same source");
+  }
+  progress.compared[shard].insert(node);
+  return absl::OkStatus();
+}
+
+// A replica that cannot be loaded: the end of a Loading table, a wait for a Ready one.
+void LoadFailed(Core& core, const NodeId& node, const TableEntry& table, const ShardKey& key,
+                const absl::Status& why) {
+  ++core.counters.loads_failed;
+  const std::string text = absl::StrCat(Where(table, node, key.shard), ": ", why.message());
+  core.SayLine(absl::StrCat("load failed: ", text));
+  if (table.record.state == TableState::kLoading) {
+    core.failures.try_emplace(table.record.uid, text);
+    core.changed = true;
+  }
+  core.not_before[{node, key}] = core.now + core.options.retry_after;
+  core.contacts[node].loads_sent[key.table].erase(key.shard);
+}
+
+void Serves(Core& core, const NodeId& node, const TableEntry& table, const ReplicaReport& report,
+            MapReplica& replica, std::map<TableUid, std::vector<ShardIndex>>& unwanted) {
+  if (replica.state == ReplicaState::kDraining) return;
+  const bool known = replica.state == ReplicaState::kServing;
+  if (report.block_crcs.empty()) {
+    // Without checksums only what was compared before is believed; DriveLoading asks for them.
+    return;
+  }
+  if (absl::Status same = Compare(core, node, table, report); !same.ok()) {
+    replica.state = ReplicaState::kLoading;
+    LoadFailed(core, node, table, report.shard, same);
+    if (table.record.state == TableState::kReady) {
+      unwanted[report.shard.table].push_back(report.shard.shard);
+    }
+    return;
+  }
+  replica.state = ReplicaState::kServing;
+  if (known) return;
+  ++core.counters.loads_done;
+  core.counters.loaded_bytes += table.layout->StoredBytes(report.shard.shard);
+}
+
+}  // namespace
+
+void TakeReport(Core& core, const NodeId& node, const ReplicaReport& report, ChunkEdits& edits,
+                std::map<TableUid, std::vector<ShardIndex>>& unknown) {
+  const ShardKey key = report.shard;
+  const TableEntry* table = core.state().FindTable(key.table);
+  const bool exists = table != nullptr && key.shard.value() < table->layout->shards();
+  MapReplica* replica = nullptr;
+  if (exists) {
+    for (MapReplica& one : edits.Replicas(key)) {
+      if (one.node == node) replica = &one;
+    }
+  }
+  if (replica == nullptr) {
+    const bool holds =
+        report.state == ReplicaState::kLoading || report.state == ReplicaState::kServing;
+    if (holds && report.error.ok()) unknown[key.table].push_back(key.shard);
+    return;
+  }
+  if (!report.error.ok() && replica->state != ReplicaState::kDraining) {
+    LoadFailed(core, node, *table, key, report.error);
+    replica->state = ReplicaState::kLoading;
+    return;
+  }
+  switch (report.state) {
+    case ReplicaState::kLoading: return;
+    case ReplicaState::kServing: return Serves(core, node, *table, report, *replica, unknown);
+    case ReplicaState::kDraining: return;
+    case ReplicaState::kRetired: break;
+  }
+  if (replica->state == ReplicaState::kDraining) {
+    ++core.counters.retires_done;
+    std::erase_if(edits.Replicas(key), [&](const auto& one) { return one.node == node; });
+    return;
+  }
+  // Gone though it is wanted: it is loaded again.
+  replica->state = ReplicaState::kLoading;
+  core.contacts[node].loads_sent[key.table].erase(key.shard);
+}
+
+void RetireUnknown(Core& core, const NodeId& node,
+                   const std::map<TableUid, std::vector<ShardIndex>>& unknown) {
+  if (core.Reachable(node) == nullptr) return;
+  for (const auto& [table, shards] : unknown) {
+    core.SayLine(absl::StrCat("node ", node.name, " holds ", shards.size(),
+                              " replicas that it should not; retiring them"));
+    core.SendCommand(node, {node, table, shards, SentCommand::Kind::kRetire},
+                     RetireReplicas{table, shards, {}});
+  }
+}
+
+}  // namespace engram::placement

@@ -1,0 +1,116 @@
+#include "placement/rpc/metrics.h"
+
+namespace engram::placement {
+namespace {
+
+using prometheus::ClientMetric;
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+using Labels = std::vector<ClientMetric::Label>;
+
+MetricFamily Family(const char* name, const char* help, MetricType type) {
+  MetricFamily family;
+  family.name = name;
+  family.help = help;
+  family.type = type;
+  return family;
+}
+
+void Add(MetricFamily& family, double value, Labels labels = {}) {
+  ClientMetric metric;
+  metric.label = std::move(labels);
+  if (family.type == MetricType::Counter) {
+    metric.counter.value = value;
+  } else {
+    metric.gauge.value = value;
+  }
+  family.metric.push_back(std::move(metric));
+}
+
+MetricFamily Single(const char* name, const char* help, MetricType type, double value) {
+  MetricFamily family = Family(name, help, type);
+  Add(family, value);
+  return family;
+}
+
+MetricFamily TableStates(const ClusterState& state) {
+  MetricFamily family =
+      Family("engram_table_state", "1 for the state that a table is in.", MetricType::Gauge);
+  for (const auto& [uid, table] : state.tables) {
+    for (TableState one :
+         {TableState::kLoading, TableState::kReady, TableState::kDeleting, TableState::kFailed}) {
+      // A version that is loaded again while its predecessor goes away has two entries.
+      if (table->record.state == TableState::kDeleting &&
+          state.FindTable(table->record.name) != nullptr) {
+        break;
+      }
+      Add(family, table->record.state == one ? 1 : 0,
+          {{"table", table->record.name.Full()}, {"state", std::string(Name(one))}});
+    }
+  }
+  return family;
+}
+
+MetricFamily Moves(const Counters& counters) {
+  MetricFamily family =
+      Family("engram_moves_total", "Replicas loaded and retired.", MetricType::Counter);
+  Add(family, static_cast<double>(counters.loads_done), {{"kind", "load"}, {"result", "ok"}});
+  Add(family, static_cast<double>(counters.loads_failed), {{"kind", "load"}, {"result", "failed"}});
+  Add(family, static_cast<double>(counters.retires_done), {{"kind", "retire"}, {"result", "ok"}});
+  return family;
+}
+
+MetricFamily PlanSeconds(const Counters& counters) {
+  MetricFamily family =
+      Family("engram_plan_seconds", "Time that the planner took.", MetricType::Summary);
+  ClientMetric metric;
+  metric.summary.sample_count = counters.plans;
+  metric.summary.sample_sum = static_cast<double>(counters.plan_ns) * 1e-9;
+  family.metric.push_back(std::move(metric));
+  return family;
+}
+
+}  // namespace
+
+std::uint64_t UnderReplicated(const ClusterState& state) {
+  std::uint64_t count = 0;
+  for (const auto& [uid, table] : state.tables) {
+    if (table->record.state != TableState::kReady && table->record.state != TableState::kLoading) {
+      continue;
+    }
+    for (const auto& chunk : table->chunks) {
+      for (const auto& replicas : chunk->map.shards) {
+        std::uint32_t serving = 0;
+        for (const MapReplica& replica : replicas) {
+          const NodeRecord* node = state.FindNode(replica.node);
+          serving += replica.state == ReplicaState::kServing && node != nullptr && node->alive;
+        }
+        count += serving < table->record.options.replicas;
+      }
+    }
+  }
+  return count;
+}
+
+std::vector<MetricFamily> ControllerMetrics::Collect() const {
+  const std::shared_ptr<const ClusterState> state = loop_->snapshot();
+  const Counters counters = loop_->counters();
+  std::vector<MetricFamily> out;
+  out.push_back(Family("engram_build_info", "1, labelled with what runs.", MetricType::Gauge));
+  Add(out.back(), 1, {{"program", "engram-placement"}, {"version", version_}});
+  out.push_back(Single("engram_map_epoch", "Epoch of the shard map.", MetricType::Gauge,
+                       static_cast<double>(state->epoch.value())));
+  out.push_back(
+      Single("engram_placement_leader", "1 while this controller leads.", MetricType::Gauge, 1));
+  out.push_back(Single("engram_shards_under_replicated",
+                       "Shards with fewer serving replicas on alive nodes than wanted.",
+                       MetricType::Gauge, static_cast<double>(UnderReplicated(*state))));
+  out.push_back(TableStates(*state));
+  out.push_back(Moves(counters));
+  out.push_back(Single("engram_move_bytes_total", "Stored bytes of the replicas loaded.",
+                       MetricType::Counter, static_cast<double>(counters.loaded_bytes)));
+  out.push_back(PlanSeconds(counters));
+  return out;
+}
+
+}  // namespace engram::placement

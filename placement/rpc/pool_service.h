@@ -1,0 +1,66 @@
+// What clients and operators ask of the controller: a thin adapter between gRPC and the
+// ControllerLoop. Questions are answered from the published state; changes go through the loop.
+// Thread-safe.
+#pragma once
+
+#include <memory>
+#include <set>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "engram/v1/placement.grpc.pb.h"
+#include "placement/ops/controller_loop.h"
+
+namespace engram::placement {
+
+class MapWatcher;
+
+class PoolService final : public v1::PoolService::CallbackService {
+ public:
+  // `loop` must outlive the service.
+  PoolService(ControllerLoop* loop, std::string version)
+      : loop_(loop), version_(std::move(version)) {}
+
+  grpc::ServerUnaryReactor* LoadTable(grpc::CallbackServerContext* context,
+                                      const v1::LoadTableRequest* request,
+                                      v1::LoadTableResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteTable(grpc::CallbackServerContext* context,
+                                        const v1::DeleteTableRequest* request,
+                                        v1::DeleteTableResponse* response) override;
+  grpc::ServerUnaryReactor* GetTable(grpc::CallbackServerContext* context,
+                                     const v1::GetTableRequest* request,
+                                     v1::GetTableResponse* response) override;
+  grpc::ServerUnaryReactor* ListTables(grpc::CallbackServerContext* context,
+                                       const v1::ListTablesRequest* request,
+                                       v1::ListTablesResponse* response) override;
+  grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context,
+                                      const v1::ListNodesRequest* request,
+                                      v1::ListNodesResponse* response) override;
+  grpc::ServerWriteReactor<v1::ListShardsResponse>* ListShards(
+      grpc::CallbackServerContext* context, const v1::ListShardsRequest* request) override;
+  grpc::ServerWriteReactor<v1::GetTokenMapResponse>* GetTokenMap(
+      grpc::CallbackServerContext* context, const v1::GetTokenMapRequest* request) override;
+  grpc::ServerWriteReactor<v1::WatchMapResponse>* WatchMap(
+      grpc::CallbackServerContext* context, const v1::WatchMapRequest* request) override;
+  grpc::ServerUnaryReactor* GetPoolInfo(grpc::CallbackServerContext* context,
+                                        const v1::GetPoolInfoRequest* request,
+                                        v1::GetPoolInfoResponse* response) override;
+
+  // Outlet of the loop: there is a newer map.
+  void MapChanged();
+  // Ends every watch, so that the server can stop.
+  void CloseAll();
+
+ private:
+  friend class MapWatcher;
+  void Forget(MapWatcher* watcher);
+
+  ControllerLoop* const loop_;
+  const std::string version_;
+  absl::Mutex mutex_;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<MapWatcher*, std::shared_ptr<MapWatcher>> watchers_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace engram::placement

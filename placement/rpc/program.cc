@@ -1,0 +1,168 @@
+#include "placement/rpc/program.h"
+
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "engram/settings/units.h"
+#include "placement/store/sqlite_store.h"
+
+namespace engram::placement {
+namespace {
+
+std::int64_t UnixMs() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+absl::Status CheckTimes(const Settings& settings) {
+  const Duration every = settings.Time("heartbeat_every"), dead = settings.Time("dead_after");
+  if (dead >= 2 * every) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "setting dead_after = ", FormatDuration(dead), " is below twice heartbeat_every = ",
+      FormatDuration(every), ": one late heartbeat would kill a node; raise --dead-after"));
+}
+
+absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenLoop(const Settings& settings) {
+  auto store = SqliteStore::Open({settings.Text("state_file"), settings.Size("state_max_bytes")});
+  if (!store.ok()) return store.status();
+  auto random = std::make_unique<SystemRandom>();
+  ControllerOptions options;
+  options.heartbeat_every = settings.Time("heartbeat_every");
+  options.dead_after = settings.Time("dead_after");
+  options.inspection_timeout = settings.Time("inspection_timeout");
+  options.unix_ms = UnixMs;
+  options.stopwatch = &SystemClock::Get();
+  auto controller =
+      Controller::Open(SystemClock::Get().Now(), std::move(options), store->get(), random.get());
+  if (!controller.ok()) return controller.status();
+  return std::make_unique<ControllerLoop>(*std::move(store), std::move(random),
+                                          *std::move(controller), &SystemClock::Get());
+}
+
+}  // namespace
+
+Program PlacementProgram() {
+  return {"engram-placement",
+          "decides which pool node holds which shard, and tells nodes and clients",
+          kVersion,
+          {
+              {"listen",
+               SettingType::kText,
+               "127.0.0.1:7700",
+               "Where nodes and clients connect.",
+               {},
+               "",
+               ""},
+              {"insecure_listen",
+               SettingType::kBool,
+               "false",
+               "Allow addresses that other hosts can reach, without encryption.",
+               {},
+               "",
+               ""},
+              {"state_file",
+               SettingType::kText,
+               "/var/lib/engram/placement.db",
+               "SQLite file with everything that must survive.",
+               {},
+               "",
+               ""},
+              {"state_max_bytes",
+               SettingType::kSize,
+               "0",
+               "Limit of the state file; 0 = the disk.",
+               {},
+               "",
+               ""},
+              {"metrics_listen",
+               SettingType::kText,
+               "127.0.0.1:7701",
+               "Where Prometheus scrapes /metrics; empty = nowhere.",
+               {},
+               "",
+               ""},
+              {"heartbeat_every",
+               SettingType::kDuration,
+               "1s",
+               "How often nodes say that they live.",
+               {},
+               "10ms",
+               "1m"},
+              {"dead_after",
+               SettingType::kDuration,
+               "5s",
+               "A node not heard for so long is dead.",
+               {},
+               "20ms",
+               "10m"},
+              {"inspection_timeout",
+               SettingType::kDuration,
+               "1m",
+               "How long a node may look at a checkpoint directory.",
+               {},
+               "1s",
+               "1h"},
+              {"reflection", SettingType::kBool, "false", "Serve gRPC reflection.", {}, "", ""},
+          }};
+}
+
+absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
+    const Settings& settings, std::function<void(const std::string&)> say,
+    std::function<void(const absl::Status&)> deposed) {
+  if (absl::Status times = CheckTimes(settings); !times.ok()) return times;
+  const bool insecure = settings.Bool("insecure_listen");
+  if (absl::Status ok = wire::CheckListen(settings.Text("listen"), insecure); !ok.ok()) return ok;
+  absl::StatusOr<std::unique_ptr<ControllerLoop>> loop = OpenLoop(settings);
+  if (!loop.ok()) return loop.status();
+  std::unique_ptr<PlacementServer> server(new PlacementServer);
+  server->loop_ = *std::move(loop);
+  server->nodes_ = std::make_unique<NodeService>(server->loop_.get());
+  server->pool_ = std::make_unique<PoolService>(server->loop_.get(), kVersion);
+  server->loop_->Start({[nodes = server->nodes_.get()](LinkId link, ControllerToNode message) {
+                          nodes->Send(link, std::move(message));
+                        },
+                        [nodes = server->nodes_.get()](LinkId link, const absl::Status& why) {
+                          nodes->Close(link, why);
+                        },
+                        [pool = server->pool_.get()] { pool->MapChanged(); }, std::move(say),
+                        std::move(deposed)});
+  auto grpc = wire::GrpcServer::Start({settings.Text("listen"),
+                                       insecure,
+                                       settings.Bool("reflection"),
+                                       {server->nodes_.get(), server->pool_.get()}});
+  if (!grpc.ok()) return grpc.status();
+  server->grpc_ = *std::move(grpc);
+  const std::string& metrics = settings.Text("metrics_listen");
+  if (metrics.empty()) return server;
+  if (absl::Status ok = wire::CheckListen(metrics, insecure); !ok.ok()) return ok;
+  if (absl::Status ok = server->StartMetrics(metrics); !ok.ok()) return ok;
+  return server;
+}
+
+absl::Status PlacementServer::StartMetrics(const std::string& listen) {
+  metrics_ = std::make_shared<ControllerMetrics>(loop_.get(), kVersion);
+  try {
+    exposer_ = std::make_unique<prometheus::Exposer>(listen, 1);
+    exposer_->RegisterCollectable(metrics_);
+    metrics_port_ = exposer_->GetListeningPorts().front();
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot serve metrics on ", listen, ": ", error.what(),
+        "; the address may be in use: `ss -ltnp` shows by whom; give another --metrics-listen"));
+  }
+  return absl::OkStatus();
+}
+
+PlacementServer::~PlacementServer() { Stop(); }
+
+void PlacementServer::Stop() {
+  exposer_.reset();
+  if (grpc_ != nullptr) grpc_->SetServing(false);
+  if (nodes_ != nullptr) nodes_->CloseAll();
+  if (pool_ != nullptr) pool_->CloseAll();
+  if (loop_ != nullptr) loop_->Stop();
+  if (grpc_ != nullptr) grpc_->Stop();
+}
+
+}  // namespace engram::placement

@@ -1,0 +1,53 @@
+// The whole controller in one process: state file, loop, gRPC, metrics. The program's main is this
+// and signals; tests start it with port 0. Thread-safe.
+#pragma once
+
+#include <prometheus/exposer.h>
+
+#include <memory>
+#include <string>
+
+#include "engram/settings/settings.h"
+#include "placement/ops/controller_loop.h"
+#include "placement/rpc/metrics.h"
+#include "placement/rpc/node_service.h"
+#include "placement/rpc/pool_service.h"
+#include "proto/grpc_server.h"
+
+namespace engram::placement {
+
+inline constexpr char kVersion[] = "0.1.0";
+
+// Name, settings and help of engram-placement.
+Program PlacementProgram();
+
+class PlacementServer {
+ public:
+  // `say` takes lines for the operator's log; `deposed` is called when another controller took the
+  // state, after which the process must end. Both on the loop's thread. Errors name the address or
+  // path and what to do.
+  static absl::StatusOr<std::unique_ptr<PlacementServer>> Start(
+      const Settings& settings, std::function<void(const std::string&)> say,
+      std::function<void(const absl::Status&)> deposed);
+  ~PlacementServer();
+  // Ends streams and calls, then the threads; the state is durable at any moment. Idempotent.
+  void Stop();
+
+  int port() const { return grpc_->port(); }
+  int metrics_port() const { return metrics_port_; }  // 0: no metrics
+  const ControllerLoop& loop() const { return *loop_; }
+
+ private:
+  PlacementServer() = default;
+  absl::Status StartMetrics(const std::string& listen);
+
+  std::unique_ptr<ControllerLoop> loop_;
+  std::unique_ptr<NodeService> nodes_;
+  std::unique_ptr<PoolService> pool_;
+  std::unique_ptr<wire::GrpcServer> grpc_;
+  std::shared_ptr<ControllerMetrics> metrics_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+  int metrics_port_ = 0;
+};
+
+}  // namespace engram::placement

@@ -1,0 +1,119 @@
+#include "placement/state/cluster_state.h"
+
+#include <algorithm>
+
+#include "engram/check.h"
+
+namespace engram::placement {
+
+ReplicaCounts& ReplicaCounts::operator+=(const ReplicaCounts& other) {
+  loading += other.loading;
+  serving += other.serving;
+  draining += other.draining;
+  shards_serving += other.shards_serving;
+  return *this;
+}
+
+ReplicaCounts Count(const MapChunk& chunk) {
+  ReplicaCounts counts;
+  for (const std::vector<MapReplica>& replicas : chunk.shards) {
+    const std::uint64_t before = counts.serving;
+    for (const MapReplica& replica : replicas) {
+      counts.loading += replica.state == ReplicaState::kLoading;
+      counts.serving += replica.state == ReplicaState::kServing;
+      counts.draining += replica.state == ReplicaState::kDraining;
+    }
+    counts.shards_serving += counts.serving > before;
+  }
+  return counts;
+}
+
+ReplicaCounts TableEntry::counts() const {
+  ReplicaCounts sum;
+  for (const auto& chunk : chunks) sum += chunk->counts;
+  return sum;
+}
+
+std::span<const MapReplica> TableEntry::Replicas(ShardIndex shard) const {
+  const std::uint32_t chunk = shard.value() / kChunkShards, at = shard.value() % kChunkShards;
+  if (chunk >= chunks.size() || at >= chunks[chunk]->map.shards.size()) return {};
+  return chunks[chunk]->map.shards[at];
+}
+
+const NodeRecord* ClusterState::FindNode(const NodeId& id) const {
+  const auto it = nodes.find(id);
+  return it == nodes.end() ? nullptr : it->second.get();
+}
+
+const TableEntry* ClusterState::FindTable(const TableUid& uid) const {
+  const auto it = tables.find(uid);
+  return it == tables.end() ? nullptr : it->second.get();
+}
+
+const TableEntry* ClusterState::FindTable(const TableName& name) const {
+  const TableEntry* failed = nullptr;
+  for (const auto& [uid, table] : tables) {
+    if (table->record.name != name || table->record.state == TableState::kDeleting) continue;
+    if (table->record.state != TableState::kFailed) return table.get();
+    failed = table.get();
+  }
+  return failed;
+}
+
+std::map<NodeId, std::uint64_t> ClusterState::AssignedBytes() const {
+  std::map<NodeId, std::uint64_t> bytes;
+  for (const auto& [uid, table] : tables) {
+    for (const auto& chunk : table->chunks) {
+      for (std::size_t i = 0; i < chunk->map.shards.size(); ++i) {
+        const auto shard =
+            static_cast<std::uint32_t>(std::size_t{chunk->map.chunk} * kChunkShards + i);
+        for (const MapReplica& replica : chunk->map.shards[i]) {
+          bytes[replica.node] += table->layout->StoredBytes(ShardIndex(shard));
+        }
+      }
+    }
+  }
+  return bytes;
+}
+
+MapDelta ClusterState::Snapshot() const {
+  MapDelta delta;
+  delta.to = epoch;
+  for (const auto& [id, node] : nodes) delta.nodes.push_back(ToMapNode(*node));
+  for (const auto& [uid, table] : tables) {
+    delta.tables.push_back(ToMapTable(table->record));
+    for (const auto& chunk : table->chunks) delta.chunks.push_back(chunk->map);
+  }
+  return delta;
+}
+
+MapNode ToMapNode(const NodeRecord& node) {
+  return {node.id, node.incarnation, node.endpoint, node.failure_domain, node.alive};
+}
+
+MapTable ToMapTable(const TableRecord& table) {
+  return {table.uid, table.name, table.state, table.spec_digest, table.content_digest};
+}
+
+std::vector<MapReplica>& ChunkEdits::Replicas(const ShardKey& key) {
+  const std::uint32_t chunk = key.shard.value() / kChunkShards;
+  const auto [it, fresh] = chunks_.try_emplace({key.table, chunk});
+  if (fresh) {
+    const TableEntry* table = state_.FindTable(key.table);
+    ENGRAM_CHECK(table != nullptr && chunk < table->chunks.size());
+    it->second = table->chunks[chunk]->map;
+  }
+  return it->second.shards.at(key.shard.value() % kChunkShards);
+}
+
+std::vector<MapChunk> ChunkEdits::Take() {
+  std::vector<MapChunk> changed;
+  for (auto& [key, chunk] : chunks_) {
+    const TableEntry* table = state_.FindTable(key.first);
+    if (chunk != table->chunks[key.second]->map) changed.push_back(std::move(chunk));
+  }
+  chunks_.clear();
+  return changed;
+}
+
+}  // namespace engram::placement

@@ -1,0 +1,108 @@
+// Everything the controller has decided: nodes, tables, replicas, at one epoch. A value whose parts
+// are shared: a copy is cheap and never changes, so one thread changes the next copy while others
+// read this one. What it holds is in the store too, except NodeLive. Thread-compatible.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "engram/addressing.h"
+#include "engram/ids.h"
+#include "engram/node_protocol.h"
+#include "engram/shard_layout.h"
+#include "engram/shard_map.h"
+#include "engram/table_spec.h"
+
+namespace engram::placement {
+
+struct NodeRecord {
+  NodeId id;
+  Incarnation incarnation;
+  std::string process_nonce;  // of the process that has this incarnation
+  std::string endpoint;
+  std::string failure_domain;
+  std::string version;
+  std::vector<TierCapacity> tiers;
+  bool alive = true;
+  std::int64_t joined_unix_ms = 0;
+  friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
+};
+
+// What a node last said of itself. Not stored.
+struct NodeLive {
+  std::vector<TierCapacity> tiers;
+  std::uint32_t sessions = 0;
+  std::uint32_t retirements_pending = 0;
+  std::int64_t last_seen_unix_ms = 0;
+};
+
+struct ReplicaCounts {
+  std::uint64_t loading = 0, serving = 0, draining = 0;  // replicas
+  std::uint64_t shards_serving = 0;                      // shards with at least one serving replica
+  ReplicaCounts& operator+=(const ReplicaCounts& other);
+};
+ReplicaCounts Count(const MapChunk& chunk);
+
+struct StoredTable {
+  TableRecord record;
+  std::string load_request;    // who asked for it, and which attempt: the same one gets this answer
+  std::string delete_request;  // likewise, once Deleting
+  friend bool operator==(const StoredTable&, const StoredTable&) = default;
+};
+
+struct Chunk {
+  MapChunk map;
+  ReplicaCounts counts;
+};
+
+struct TableEntry : StoredTable {
+  std::shared_ptr<const ShardLayout> layout;
+  std::vector<std::shared_ptr<const Chunk>> chunks;
+  // Ready tables: per shard the first 8 bytes of the SHA-256 of its block CRCs, so that a replica
+  // loaded later can be compared with what was committed.
+  std::shared_ptr<const std::vector<std::uint64_t>> shard_sums;
+
+  ReplicaCounts counts() const;
+  std::span<const MapReplica> Replicas(ShardIndex shard) const;
+};
+
+struct ClusterState {
+  Epoch epoch;
+  FencingToken token;
+  Incarnation last_incarnation;
+  std::map<NodeId, std::shared_ptr<const NodeRecord>> nodes;
+  std::map<NodeId, std::shared_ptr<const NodeLive>> live;
+  std::map<TableUid, std::shared_ptr<const TableEntry>> tables;
+  std::map<std::string, std::shared_ptr<const TokenMap>> token_maps;  // by digest
+
+  const NodeRecord* FindNode(const NodeId& id) const;
+  const TableEntry* FindTable(const TableUid& uid) const;
+  // The table of that name that is not Deleting; a Loading or Ready one before a Failed one.
+  const TableEntry* FindTable(const TableName& name) const;
+  // Bytes of all replicas assigned to a node, per node.
+  std::map<NodeId, std::uint64_t> AssignedBytes() const;
+  // The whole map as a delta from the empty map.
+  MapDelta Snapshot() const;
+};
+
+MapNode ToMapNode(const NodeRecord& node);
+MapTable ToMapTable(const TableRecord& table);
+
+// Chunks being changed: copies of those of one state, made when first touched.
+class ChunkEdits {
+ public:
+  explicit ChunkEdits(const ClusterState& state) : state_(state) {}
+  // REQUIRES: the table and the shard exist in the state.
+  std::vector<MapReplica>& Replicas(const ShardKey& key);
+  bool empty() const { return chunks_.empty(); }
+  std::vector<MapChunk> Take();
+
+ private:
+  const ClusterState& state_;
+  std::map<std::pair<TableUid, std::uint32_t>, MapChunk> chunks_;
+};
+
+}  // namespace engram::placement
