@@ -144,7 +144,8 @@ std::string RoundSize(std::uint64_t bytes) {
   for (const Unit& unit : kSizeUnits) {
     if (bytes < unit.factor || unit.factor == 1) continue;
     const double value = static_cast<double>(bytes) / static_cast<double>(unit.factor);
-    return absl::StrFormat(value < 1000 ? "%.1f%s" : "%.0f%s", value, Abseil(unit.name));
+    return value < 1000 ? absl::StrFormat("%.1f%s", value, Abseil(unit.name))
+                        : absl::StrFormat("%.0f%s", value, Abseil(unit.name));
   }
   return absl::StrCat(bytes, "B");
 }
