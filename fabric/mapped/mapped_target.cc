@@ -76,6 +76,7 @@ class MappedTarget final : public Target {
   PathAddress address() const override {
     return {info_.kind, options_.address, info_.one_sided, info_.offloaded, nonce_};
   }
+  void SetIncarnation(Incarnation incarnation) override { incarnation_.store(incarnation.value()); }
   absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) override {
     return grants_.Expose(memory);
   }
@@ -147,7 +148,7 @@ class MappedTarget final : public Target {
       }
       Reply greeting;
       greeting.nonce = nonce_;
-      greeting.incarnation = options_.incarnation.value();
+      greeting.incarnation = incarnation_.load();
       if (!AllowedUser(fd)) {
         greeting = Refusal(absl::PermissionDeniedError(""));
       } else if (!MakeRoom()) {
@@ -231,6 +232,7 @@ class MappedTarget final : public Target {
   Grants grants_;
   std::list<Connection> peers_;  // of the thread
   std::atomic<bool> stop_{false};
+  std::atomic<std::uint64_t> incarnation_{options_.incarnation.value()};
   std::once_flag joined_;
   std::thread thread_;
 };

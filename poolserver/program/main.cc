@@ -1,0 +1,101 @@
+// engram-poolserver: reads settings, starts a pool node, waits for a signal, ends it.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "engram/log.h"
+#include "engram/settings/settings.h"
+#include "engram/settings/units.h"
+#include "engram/version.h"
+#include "poolserver/rpc/pool_node.h"
+#include "poolserver/rpc/pool_node_settings.h"
+
+namespace engram::poolserver {
+namespace {
+
+// Why the node must end, once it must.
+class ExitReason {
+ public:
+  void Set(const absl::Status& why) {
+    absl::MutexLock lock(&mutex_);
+    if (why_.ok()) why_ = why;
+  }
+  absl::Status Get() {
+    absl::MutexLock lock(&mutex_);
+    return why_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  absl::Status why_;
+};
+
+std::string Describe(const PoolNode& node) {
+  std::string paths;
+  for (const PathAddress& path : node.paths()) {
+    absl::StrAppend(&paths, ", ", std::string(Name(path.fabric)), " ", path.address);
+  }
+  return paths;
+}
+
+// Until SIGTERM or SIGINT (0) or until the node must end (1).
+int Wait(PoolNode& node, ExitReason& exit, const sigset_t& signals) {
+  while (true) {
+    timespec second{1, 0};
+    const int signal = sigtimedwait(&signals, nullptr, &second);
+    if (signal > 0) {
+      Log(absl::StrCat("stopping on ", signal == SIGINT ? "SIGINT" : "SIGTERM"));
+      return 0;
+    }
+    if (const absl::Status why = exit.Get(); !why.ok()) {
+      Log(absl::StrCat("ending: ", why.message()));
+      return 1;
+    }
+    node.UpdateHealth();
+  }
+}
+
+int Main(int argc, char** argv) {
+  SetLogName("engram-poolserver");
+  // gRPC logs every connection attempt by itself; what matters reaches the log as our own lines.
+  setenv("GRPC_VERBOSITY", "NONE", 0);
+  // Blocked before any thread starts, so that only Wait sees them.
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+
+  auto loaded = LoadSettingsOrExit(PoolServerProgram(), argc, argv, std::cout, std::cerr);
+  if (std::holds_alternative<int>(loaded)) return std::get<int>(loaded);
+  auto options = OptionsFrom(std::get<Settings>(loaded));
+  if (!options.ok()) {
+    std::cerr << "engram-poolserver: " << options.status().message() << "\n";
+    return 2;
+  }
+  ExitReason exit;
+  auto node = PoolNode::Start(*options, [&exit](const absl::Status& why) { exit.Set(why); });
+  if (!node.ok()) {
+    std::cerr << "engram-poolserver: " << node.status().message() << "\n";
+    return 1;
+  }
+  Log(absl::StrCat("node ", options->node.name, " serves at ", (*node)->endpoint(), ", ",
+                   FormatSize(options->memory.capacity_bytes), " of memory", Describe(**node)));
+  const int code = Wait(**node, exit, signals);
+  (*node)->Stop();
+  return code;
+}
+
+}  // namespace
+}  // namespace engram::poolserver
+
+int main(int argc, char** argv) { return engram::poolserver::Main(argc, argv); }

@@ -1,0 +1,160 @@
+#include "poolserver/rpc/node_metrics.h"
+
+#include <array>
+#include <map>
+#include <utility>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "prometheus/client_metric.h"
+#include "prometheus/metric_family.h"
+#include "prometheus/metric_type.h"
+
+namespace engram::poolserver {
+namespace {
+
+using Labels = std::vector<std::pair<std::string, std::string>>;
+
+// A scrape that finds the loop busy for longer leaves its figures out.
+constexpr absl::Duration kPatience = absl::Seconds(1);
+
+class Family {
+ public:
+  Family(const char* name, const char* help, prometheus::MetricType type) {
+    family_.name = name;
+    family_.help = help;
+    family_.type = type;
+  }
+  Family& Add(double value, const Labels& labels = {}) {
+    prometheus::ClientMetric metric;
+    for (const auto& [name, text] : labels) metric.label.push_back({name, text});
+    if (family_.type == prometheus::MetricType::Counter) {
+      metric.counter.value = value;
+    } else {
+      metric.gauge.value = value;
+    }
+    family_.metric.push_back(std::move(metric));
+    return *this;
+  }
+  prometheus::MetricFamily Take() { return std::move(family_); }
+
+ private:
+  prometheus::MetricFamily family_;
+};
+
+Family Gauge(const char* name, const char* help) {
+  return {name, help, prometheus::MetricType::Gauge};
+}
+Family Counter(const char* name, const char* help) {
+  return {name, help, prometheus::MetricType::Counter};
+}
+
+// What only the loop's thread may look at.
+struct LoopFigures {
+  std::map<std::pair<ReplicaState, Tier>, double> replicas;
+  double sessions = 0;
+  double retirements_pending = 0;
+  double controller_connected = 0;
+  NodeState::Counters counters;
+};
+
+std::shared_ptr<LoopFigures> Look(NodeLoop* loop) {
+  auto figures = std::make_shared<LoopFigures>();
+  auto done = std::make_shared<absl::Notification>();
+  loop->Ask([figures, done](const NodeState& state) {
+    for (const auto& [shard, replica] : state.replicas()) {
+      figures->replicas[{replica.state(), replica.tier()}] += 1;
+    }
+    figures->sessions = static_cast<double>(state.sessions());
+    figures->retirements_pending = static_cast<double>(state.retirements_pending());
+    figures->controller_connected = state.controller_reachable() ? 1 : 0;
+    figures->counters = state.counters();
+    done->Notify();
+  });
+  if (!done->WaitForNotificationWithTimeout(kPatience)) return nullptr;
+  return figures;
+}
+
+void AddMemory(const TierCapacity& tier, std::uint64_t registered,
+               std::vector<prometheus::MetricFamily>* out) {
+  const Labels labels{{"tier", std::string(Name(tier.tier))}};
+  out->push_back(Gauge("engram_pool_capacity_bytes", "Memory that replicas may use.")
+                     .Add(static_cast<double>(tier.capacity_bytes), labels)
+                     .Take());
+  out->push_back(Gauge("engram_pool_allocated_bytes",
+                       "Memory in slabs, those that readers still map included.")
+                     .Add(static_cast<double>(tier.allocated_bytes), labels)
+                     .Take());
+  out->push_back(Gauge("engram_pool_registered_bytes", "Memory of replicas exposed for reading.")
+                     .Add(static_cast<double>(registered), labels)
+                     .Take());
+}
+
+void AddLoop(const LoopFigures& figures, std::vector<prometheus::MetricFamily>* out) {
+  Family replicas = Gauge("engram_replicas", "Replicas held, by state and tier.");
+  for (ReplicaState state : {ReplicaState::kLoading, ReplicaState::kServing,
+                             ReplicaState::kDraining, ReplicaState::kRetired}) {
+    auto found = figures.replicas.find({state, Tier::kDram});
+    replicas.Add(found == figures.replicas.end() ? 0 : found->second,
+                 {{"state", std::string(Name(state))}, {"tier", std::string(Name(Tier::kDram))}});
+  }
+  out->push_back(replicas.Take());
+  out->push_back(Gauge("engram_sessions", "Read sessions whose lease may still run.")
+                     .Add(figures.sessions)
+                     .Take());
+  const NodeState::Counters& counters = figures.counters;
+  out->push_back(
+      Counter("engram_lease_renewals_total", "Lease renewals answered, and sessions that ran out.")
+          .Add(static_cast<double>(counters.renewals_extended), {{"result", "extended"}})
+          .Add(static_cast<double>(counters.renewals_not_extended), {{"result", "not_extended"}})
+          .Add(static_cast<double>(counters.sessions_run_out), {{"result", "run_out"}})
+          .Take());
+  out->push_back(Gauge("engram_retirements_pending", "Replicas that wait for readers to let go.")
+                     .Add(figures.retirements_pending)
+                     .Take());
+  out->push_back(Gauge("engram_controller_connected", "1 while the controller can be reached.")
+                     .Add(figures.controller_connected)
+                     .Take());
+}
+
+void AddGather(const fabric::stream::StreamTarget* stream,
+               std::vector<prometheus::MetricFamily>* out) {
+  Family rows = Counter("engram_gather_rows_total", "Rows served by the owner-side gather.");
+  Family messages =
+      Counter("engram_gather_messages_total", "Messages answered by the owner-side gather.");
+  constexpr std::array<std::pair<fabric::Lane, const char*>, 2> kLanes = {
+      {{fabric::Lane::kUrgent, "urgent"}, {fabric::Lane::kBulk, "bulk"}}};
+  for (const auto& [lane, name] : kLanes) {
+    const auto counted =
+        stream != nullptr ? stream->counters(lane) : fabric::stream::LaneCounters{};
+    rows.Add(static_cast<double>(counted.rows), {{"lane", name}});
+    messages.Add(static_cast<double>(counted.messages), {{"lane", name}});
+  }
+  out->push_back(rows.Take());
+  out->push_back(messages.Take());
+}
+
+}  // namespace
+
+std::vector<prometheus::MetricFamily> NodeMetrics::Collect() const {
+  std::vector<prometheus::MetricFamily> out;
+  out.push_back(Gauge("engram_build_info", "Always 1; the version is a label.")
+                    .Add(1, {{"program", "engram-poolserver"}, {"version", sources_.version}})
+                    .Take());
+  AddMemory(sources_.arena->capacity(), sources_.exposure->registered_bytes(), &out);
+  if (auto figures = Look(sources_.loop)) AddLoop(*figures, &out);
+  AddGather(sources_.stream, &out);
+  out.push_back(Counter("engram_load_bytes_total", "Bytes of replicas loaded from their source.")
+                    .Add(static_cast<double>(sources_.loop->bytes_loaded()))
+                    .Take());
+  out.push_back(Counter("engram_pull_bytes_total", "Bytes of replicas pulled from other nodes.")
+                    .Add(0)
+                    .Take());
+  out.push_back(Counter("engram_verify_failures_total", "Blocks or rows that failed a checksum.")
+                    .Add(0, {{"reason", "load"}})
+                    .Add(0, {{"reason", "scrub"}})
+                    .Take());
+  return out;
+}
+
+}  // namespace engram::poolserver

@@ -1,0 +1,36 @@
+// The metrics of a pool node (OPERATIONS has the names), computed when they are scraped: nothing on
+// the data path or in the loop counts for them. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "fabric/stream/stream_target.h"
+#include "poolserver/arena.h"
+#include "poolserver/exposure.h"
+#include "poolserver/node_loop.h"
+#include "prometheus/collectable.h"
+#include "prometheus/exposer.h"
+
+namespace engram::poolserver {
+
+class NodeMetrics final : public prometheus::Collectable {
+ public:
+  struct Sources {
+    NodeLoop* loop = nullptr;
+    Arena* arena = nullptr;
+    Exposure* exposure = nullptr;
+    const fabric::stream::StreamTarget* stream = nullptr;  // may be null
+    std::string version;
+  };
+  explicit NodeMetrics(Sources sources) : sources_(std::move(sources)) {}
+
+  std::vector<prometheus::MetricFamily> Collect() const override;
+
+ private:
+  const Sources sources_;
+};
+
+}  // namespace engram::poolserver

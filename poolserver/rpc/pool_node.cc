@@ -1,0 +1,159 @@
+#include "poolserver/rpc/pool_node.h"
+
+#include <exception>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "engram/log.h"
+#include "engram/version.h"
+
+namespace engram::poolserver {
+namespace {
+
+// `advertise` may leave the port out: then it is the one that was bound.
+std::string AdvertisedEndpoint(const std::string& advertise, const std::string& listen, int port) {
+  if (advertise.empty()) return absl::StrCat(listen.substr(0, listen.rfind(':')), ":", port);
+  const bool has_port = advertise.rfind(':') != std::string::npos &&
+                        advertise.find(']', advertise.rfind(':')) == std::string::npos;
+  return has_port ? advertise : absl::StrCat(advertise, ":", port);
+}
+
+absl::Status CheckAdvertise(const PoolNodeOptions& options) {
+  const std::string host = options.listen.substr(0, options.listen.rfind(':'));
+  const bool everywhere = host == "0.0.0.0" || host == "[::]" || host == "*";
+  if (!everywhere || !options.advertise.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--listen ", options.listen,
+      " is not an address that clients can be told; pass --advertise HOST with a name or address "
+      "that they can reach"));
+}
+
+NodeOptions OptionsOfState(const PoolNodeOptions& options, const std::string& endpoint,
+                           const std::vector<PathAddress>& paths, Arena* arena, Random* random) {
+  NodeOptions out;
+  out.node = options.node;
+  out.process_nonce = random->Bits<struct ProcessNonceTag>().Hex();
+  out.endpoint = endpoint;
+  out.failure_domain = options.failure_domain;
+  out.version = std::string(Version());
+  out.paths = paths;
+  out.tiers = {arena->capacity()};
+  out.lease = options.lease;
+  out.max_sessions = options.max_sessions;
+  return out;
+}
+
+absl::StatusOr<Inspection> InspectSource(const TableName& table, const TableSource& source) {
+  return LoadSource::Inspect(table, source);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
+    const PoolNodeOptions& options, std::function<void(const absl::Status&)> exit) {
+  if (absl::Status ok = CheckAdvertise(options); !ok.ok()) return ok;
+  std::unique_ptr<PoolNode> node(new PoolNode);
+  node->arena_ = std::make_unique<Arena>(options.memory);
+  auto targets = OpenTargets(options.targets);
+  if (!targets.ok()) return targets.status();
+  node->stream_ = targets->stream;
+  node->exposure_ = std::make_unique<Exposure>(std::move(targets->targets));
+
+  node->service_ = std::make_unique<ReadSessionService>(
+      ReadSessionService::Identity{options.node, std::string(Version())});
+  wire::ServerOptions server;
+  server.listen = options.listen;
+  server.insecure_listen = options.insecure_listen;
+  server.reflection = options.reflection;
+  server.services = {node->service_.get()};
+  auto started = wire::GrpcServer::Start(server);
+  if (!started.ok()) return started.status();
+  node->server_ = *std::move(started);
+  node->server_->SetServing(false);
+  node->endpoint_ = AdvertisedEndpoint(options.advertise, options.listen, node->server_->port());
+  if (!options.health_listen.empty()) {
+    auto health =
+        wire::GrpcServer::Start({options.health_listen, options.insecure_listen, false, {}});
+    if (!health.ok()) return health.status();
+    node->health_server_ = *std::move(health);
+    node->health_server_->SetServing(false);
+  }
+  node->StartLoop(options, std::move(exit));
+  if (!options.metrics_listen.empty()) {
+    if (absl::Status ok = wire::CheckListen(options.metrics_listen, options.insecure_listen);
+        !ok.ok()) {
+      return ok;
+    }
+    if (absl::Status ok = node->StartMetrics(options.metrics_listen); !ok.ok()) return ok;
+  }
+  return node;
+}
+
+void PoolNode::StartLoop(const PoolNodeOptions& options,
+                         std::function<void(const absl::Status&)> exit) {
+  const auto say = [](const std::string& line) { Log(line); };
+  join_ = std::make_unique<JoinClient>(options.controller, say);
+  NodeOutlets outlets;
+  outlets.to_client = [this](StreamId stream, const NodeMessage& message) {
+    service_->Send(stream, message);
+  };
+  outlets.close_stream = [this](StreamId stream) { service_->Close(stream); };
+  outlets.to_controller = [this](const NodeToController& message) { join_->Send(message); };
+  outlets.exit = std::move(exit);
+  outlets.say = say;
+  loop_ = std::make_unique<NodeLoop>(
+      OptionsOfState(options, endpoint_, exposure_->paths(), arena_.get(), &random_),
+      options.loading, arena_.get(), exposure_.get(), &SystemClock::Get(), &random_, InspectSource,
+      std::move(outlets));
+  service_->Serve(loop_.get(), arena_.get(), exposure_.get());
+  join_->Start(loop_.get());
+}
+
+absl::Status PoolNode::StartMetrics(const std::string& listen) {
+  try {
+    exposer_ = std::make_unique<prometheus::Exposer>(listen, 1);
+  } catch (const std::exception& error) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot listen on ", listen, " for metrics: ", error.what(),
+        "; the address is in use or not on this host, `ss -ltnp` shows who holds the port"));
+  }
+  metrics_port_ = exposer_->GetListeningPorts().front();
+  metrics_ = std::make_shared<NodeMetrics>(NodeMetrics::Sources{
+      loop_.get(), arena_.get(), exposure_.get(), stream_, std::string(Version())});
+  exposer_->RegisterCollectable(metrics_);
+  return absl::OkStatus();
+}
+
+PoolNode::~PoolNode() { Stop(); }
+
+void PoolNode::UpdateHealth() {
+  auto ready = std::make_shared<bool>(false);
+  auto done = std::make_shared<absl::Notification>();
+  loop_->Ask([ready, done](const NodeState& state) {
+    bool serving = false;
+    for (const auto& [shard, replica] : state.replicas()) {
+      serving = serving || replica.state() == ReplicaState::kServing;
+    }
+    *ready = serving && state.controller_reachable();
+    done->Notify();
+  });
+  // A loop that does not answer in time is not ready.
+  const bool serving = done->WaitForNotificationWithTimeout(absl::Seconds(1)) && *ready;
+  server_->SetServing(serving);
+  if (health_server_) health_server_->SetServing(serving);
+}
+
+void PoolNode::Stop() {
+  exposer_.reset();
+  if (join_) join_->Stop();
+  if (service_) service_->Detach();
+  if (health_server_) health_server_->Stop();
+  // The loop still runs here: calls that wait for it must end before the server can.
+  if (server_) server_->Stop();
+  if (loop_) loop_->Stop();
+  if (exposure_) exposure_->Stop();
+}
+
+}  // namespace engram::poolserver

@@ -1,0 +1,80 @@
+// A pool node as a running whole: memory, fabrics, event loop, gRPC server, the stream to the
+// controller, health and metrics. What the program's main and the tests start. It wires parts
+// together and holds no logic of its own. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engram/random.h"
+#include "poolserver/arena.h"
+#include "poolserver/exposure.h"
+#include "poolserver/loader.h"
+#include "poolserver/node_loop.h"
+#include "poolserver/rpc/join_client.h"
+#include "poolserver/rpc/node_metrics.h"
+#include "poolserver/rpc/read_session_service.h"
+#include "poolserver/rpc/targets.h"
+#include "proto/grpc_server.h"
+
+namespace engram::poolserver {
+
+struct PoolNodeOptions {
+  NodeId node;
+  std::string controller;  // host:port
+  std::string listen = "127.0.0.1:0";
+  std::string advertise;  // host or host:port that clients are told; empty: as listened
+  std::string failure_domain;
+  bool insecure_listen = false;
+  bool reflection = false;
+  std::string metrics_listen;  // empty: no metrics
+  std::string health_listen;   // empty: health on the main port only
+  Duration lease = kDefaultLease;
+  std::size_t max_sessions = 4096;
+  Arena::Options memory;
+  Loader::Options loading;
+  TargetSettings targets;
+};
+
+class PoolNode {
+ public:
+  // Returns when the node serves and is trying to join. `exit` is called, from a thread of the
+  // node, when it must end (another process owns this NodeId). Every error names the setting.
+  static absl::StatusOr<std::unique_ptr<PoolNode>> Start(
+      const PoolNodeOptions& options, std::function<void(const absl::Status&)> exit);
+  ~PoolNode();  // = Stop()
+
+  const std::string& endpoint() const { return endpoint_; }  // as advertised
+  std::vector<PathAddress> paths() const { return exposure_->paths(); }
+  int metrics_port() const { return metrics_port_; }
+
+  // Sets the health service to whether the node is ready (a replica serves, the controller is in
+  // reach). Called about once a second.
+  void UpdateHealth();
+  // Ends sessions, loading and listening; nothing of the node is left. Idempotent.
+  void Stop();
+
+ private:
+  PoolNode() = default;
+  absl::Status StartMetrics(const std::string& listen);
+  void StartLoop(const PoolNodeOptions& options, std::function<void(const absl::Status&)> exit);
+
+  std::string endpoint_;
+  int metrics_port_ = 0;
+  SystemRandom random_;
+  const fabric::stream::StreamTarget* stream_ = nullptr;
+  std::unique_ptr<Arena> arena_;
+  std::unique_ptr<Exposure> exposure_;
+  std::unique_ptr<ReadSessionService> service_;
+  std::unique_ptr<wire::GrpcServer> server_;
+  std::unique_ptr<wire::GrpcServer> health_server_;
+  std::unique_ptr<JoinClient> join_;
+  std::unique_ptr<NodeLoop> loop_;
+  std::shared_ptr<NodeMetrics> metrics_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+};
+
+}  // namespace engram::poolserver

@@ -1,0 +1,314 @@
+#include "poolserver/rpc/pool_node_settings.h"
+
+#include <unistd.h>
+
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "engram/settings/units.h"
+#include "engram/version.h"
+
+namespace engram::poolserver {
+namespace {
+
+using fabric::PageSize;
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof name - 1) == 0 && name[0] != 0 ? name : "localhost";
+}
+
+std::vector<Setting> IdentitySettings() {
+  return {
+      {"node_id",
+       SettingType::kText,
+       HostName(),
+       "Stable name of this node; two running nodes never share one.",
+       {},
+       "",
+       ""},
+      {"controller",
+       SettingType::kText,
+       "127.0.0.1:7700",
+       "HOST:PORT of engram-placement.",
+       {},
+       "",
+       ""},
+      {"listen",
+       SettingType::kText,
+       "127.0.0.1:0",
+       "HOST:PORT for read sessions; port 0 takes a free one.",
+       {},
+       "",
+       ""},
+      {"advertise",
+       SettingType::kText,
+       "",
+       "HOST or HOST:PORT that clients are told instead of the listen address.",
+       {},
+       "",
+       ""},
+      {"failure_domain",
+       SettingType::kText,
+       "",
+       "Copies of a shard go to nodes of different domains (empty: the node's own id).",
+       {},
+       "",
+       ""},
+      {"insecure_listen",
+       SettingType::kBool,
+       "false",
+       "Allow listening where other hosts can connect, without TLS.",
+       {},
+       "",
+       ""},
+      {"reflection", SettingType::kBool, "false", "Serve gRPC reflection.", {}, "", ""},
+      {"metrics_listen",
+       SettingType::kText,
+       "",
+       "HOST:PORT of Prometheus metrics (empty: none).",
+       {},
+       "",
+       ""},
+      {"health_listen",
+       SettingType::kText,
+       "",
+       "HOST:PORT of the gRPC health service alone (empty: only beside read sessions).",
+       {},
+       "",
+       ""},
+      {"lease",
+       SettingType::kDuration,
+       "10s",
+       "How long a session may read without renewing; retiring memory waits at most this long.",
+       {},
+       "100ms",
+       "10m"},
+      {"max_sessions",
+       SettingType::kInteger,
+       "4096",
+       "Read sessions at one time.",
+       {},
+       "1",
+       "1000000"},
+  };
+}
+
+std::vector<Setting> MemorySettings() {
+  return {
+      {"memory", SettingType::kSize, "1GiB", "Memory for replicas.", {}, "1MiB", "64TiB"},
+      {"huge_pages",
+       SettingType::kEnum,
+       "auto",
+       "auto: 2 MiB pages where reserved, else 4 KiB; 1GiB, 2MiB: these or refuse to start; "
+       "required: either of them or refuse; off: 4 KiB.",
+       {"auto", "1GiB", "2MiB", "off", "required"},
+       "",
+       ""},
+      {"numa_node",
+       SettingType::kInteger,
+       "-1",
+       "NUMA node of the memory; -1: any.",
+       {},
+       "-1",
+       "1023"},
+      {"slab_size",
+       SettingType::kSize,
+       "256MiB",
+       "Memory is taken from the kernel in pieces of this size.",
+       {},
+       "2MiB",
+       "64GiB"},
+      {"load_threads",
+       SettingType::kInteger,
+       "4",
+       "Threads that read and pack while loading.",
+       {},
+       "1",
+       "256"},
+  };
+}
+
+std::vector<Setting> FabricSettings() {
+  return {
+      {"fabrics",
+       SettingType::kList,
+       "auto",
+       "Fabrics to serve on: mapped, stream, ofi; auto is mapped and stream.",
+       {},
+       "",
+       ""},
+      {"stream_listen",
+       SettingType::kText,
+       "127.0.0.1:0",
+       "HOST:PORT of the stream fabric; port 0 takes a free one.",
+       {},
+       "",
+       ""},
+      {"stream_advertise",
+       SettingType::kText,
+       "",
+       "HOST or HOST:PORT of the stream fabric that clients are told (empty: the host of "
+       "--advertise, else as listened).",
+       {},
+       "",
+       ""},
+      {"stream_threads",
+       SettingType::kInteger,
+       "1",
+       "Threads that answer the stream fabric.",
+       {},
+       "1",
+       "64"},
+      {"spin",
+       SettingType::kDuration,
+       "50us",
+       "How long a data-plane thread spins before it sleeps; 0 never spins.",
+       {},
+       "0",
+       "1h"},
+      {"runtime_dir",
+       SettingType::kText,
+       "",
+       "Folder of the mapped fabric's socket (empty: an abstract socket, no file).",
+       {},
+       "",
+       ""},
+      {"ofi_providers",
+       SettingType::kList,
+       "tcp;ofi_rxm",
+       "libfabric providers of the ofi fabric, one path each.",
+       {},
+       "",
+       ""},
+      {"ofi_host",
+       SettingType::kText,
+       "127.0.0.1",
+       "Address on which the ofi fabric listens.",
+       {},
+       "",
+       ""},
+  };
+}
+
+std::uint64_t FreePages(PageSize pages) {
+  std::uint64_t free = 0;
+  std::ifstream(absl::StrCat("/sys/kernel/mm/hugepages/hugepages-",
+                             static_cast<std::uint64_t>(pages) >> 10, "kB/free_hugepages")) >>
+      free;
+  return free;
+}
+
+bool Enough(PageSize pages, std::uint64_t bytes) {
+  const auto page = static_cast<std::uint64_t>(pages);
+  return FreePages(pages) >= (bytes + page - 1) / page;
+}
+
+absl::Status NotEnough(const std::string& mode, PageSize pages, std::uint64_t bytes) {
+  const auto page = static_cast<std::uint64_t>(pages);
+  const std::uint64_t needed = (bytes + page - 1) / page;
+  return absl::ResourceExhaustedError(absl::StrCat(
+      "--huge-pages ", mode, " with --memory ", FormatSize(bytes), " needs ", needed, " pages of ",
+      FormatSize(page), ", and ", FreePages(pages), " are free; reserve them (",
+      pages == PageSize::k2MiB
+          ? absl::StrCat("sysctl vm.nr_hugepages=", needed)
+          : absl::StrCat("echo ", needed,
+                         " > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"),
+      "), lower --memory, or take --huge-pages auto"));
+}
+
+absl::Status SetPages(const std::string& mode, Arena::Options* memory) {
+  memory->allow_smaller_pages = mode == "auto";
+  if (mode == "off") {
+    memory->pages = PageSize::k4KiB;
+  } else if (mode == "1GiB" ||
+             (mode == "required" && Enough(PageSize::k1GiB, memory->capacity_bytes))) {
+    memory->pages = PageSize::k1GiB;
+  } else if (mode == "auto" && FreePages(PageSize::k2MiB) == 0) {
+    memory->pages = PageSize::k4KiB;
+  } else {
+    memory->pages = PageSize::k2MiB;
+  }
+  if (mode == "auto" || mode == "off" || Enough(memory->pages, memory->capacity_bytes)) {
+    return absl::OkStatus();
+  }
+  return NotEnough(mode, memory->pages, memory->capacity_bytes);
+}
+
+absl::Status CheckMemory(const Arena::Options& memory) {
+  const auto total = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
+                     static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  if (memory.capacity_bytes <= total) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrCat("--memory ", FormatSize(memory.capacity_bytes),
+                                                   " is more than this machine's ",
+                                                   RoundSize(total), "; lower it"));
+}
+
+// The host of HOST or HOST:PORT.
+std::string HostOf(const std::string& address) {
+  const std::size_t colon = address.rfind(':');
+  if (colon == std::string::npos || address.find(']', colon) != std::string::npos) return address;
+  return address.substr(0, colon);
+}
+
+TargetSettings TargetsFrom(const Settings& settings) {
+  TargetSettings out;
+  out.node = NodeId{settings.Text("node_id")};
+  out.fabrics = settings.List("fabrics");
+  out.stream_listen = settings.Text("stream_listen");
+  out.stream_advertise = settings.Text("stream_advertise");
+  if (out.stream_advertise.empty()) out.stream_advertise = HostOf(settings.Text("advertise"));
+  out.stream_threads = static_cast<std::uint32_t>(settings.Integer("stream_threads"));
+  out.insecure_listen = settings.Bool("insecure_listen");
+  out.runtime_dir = settings.Text("runtime_dir");
+  out.ofi_providers = settings.List("ofi_providers");
+  out.ofi_host = settings.Text("ofi_host");
+  out.wait.spin = settings.Time("spin");
+  return out;
+}
+
+}  // namespace
+
+Program PoolServerProgram() {
+  Program program{"engram-poolserver",
+                  "A pool node: holds shards of Engram tables in memory and serves their rows.",
+                  std::string(Version()),
+                  {}};
+  for (const auto& group : {IdentitySettings(), MemorySettings(), FabricSettings()}) {
+    program.settings.insert(program.settings.end(), group.begin(), group.end());
+  }
+  return program;
+}
+
+absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
+  PoolNodeOptions out;
+  out.node = NodeId{settings.Text("node_id")};
+  if (out.node.name.empty() || out.node.name.size() > 253) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--node-id has ", out.node.name.size(),
+                     " characters; use 1 to 253, a host name for instance"));
+  }
+  out.controller = settings.Text("controller");
+  out.listen = settings.Text("listen");
+  out.advertise = settings.Text("advertise");
+  out.failure_domain = settings.Text("failure_domain");
+  if (out.failure_domain.empty()) out.failure_domain = out.node.name;
+  out.insecure_listen = settings.Bool("insecure_listen");
+  out.reflection = settings.Bool("reflection");
+  out.metrics_listen = settings.Text("metrics_listen");
+  out.health_listen = settings.Text("health_listen");
+  out.lease = settings.Time("lease");
+  out.max_sessions = static_cast<std::size_t>(settings.Integer("max_sessions"));
+  out.memory.capacity_bytes = settings.Size("memory");
+  out.memory.numa_node = static_cast<int>(settings.Integer("numa_node"));
+  out.memory.slab_bytes = settings.Size("slab_size");
+  if (absl::Status ok = CheckMemory(out.memory); !ok.ok()) return ok;
+  if (absl::Status ok = SetPages(settings.Text("huge_pages"), &out.memory); !ok.ok()) return ok;
+  out.loading.threads = static_cast<std::uint32_t>(settings.Integer("load_threads"));
+  out.targets = TargetsFrom(settings);
+  return out;
+}
+
+}  // namespace engram::poolserver

@@ -1,0 +1,97 @@
+#include "poolserver/rpc/targets.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "fabric/mapped/mapped_target.h"
+#include "proto/grpc_server.h"
+
+namespace engram::poolserver {
+namespace {
+
+absl::StatusOr<std::vector<FabricKind>> WantedFabrics(const std::vector<std::string>& names) {
+  if (names == std::vector<std::string>{"auto"}) {
+    return std::vector<FabricKind>{FabricKind::kMapped, FabricKind::kStream};
+  }
+  std::vector<FabricKind> out;
+  for (const std::string& name : names) {
+    absl::StatusOr<FabricKind> kind = ParseFabricKind(name);
+    if (!kind.ok() || *kind == FabricKind::kLoopback || *kind == FabricKind::kUcx) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--fabrics ", absl::StrJoin(names, ","), ": \"", name,
+          "\" is not a fabric of this program; use auto, or some of mapped, stream, ofi"));
+    }
+    if (std::find(out.begin(), out.end(), *kind) == out.end()) out.push_back(*kind);
+  }
+  if (out.empty()) {
+    return absl::InvalidArgumentError(
+        "--fabrics is empty; use auto, or some of mapped, stream, ofi");
+  }
+  return out;
+}
+
+absl::StatusOr<std::unique_ptr<fabric::Target>> OpenMapped(const TargetSettings& settings) {
+  fabric::MappedTargetOptions options;
+  options.node = settings.node;
+  if (!settings.runtime_dir.empty()) {
+    if (mkdir(settings.runtime_dir.c_str(), 0700) != 0 && errno != EEXIST) {
+      return absl::ErrnoToStatus(errno,
+                                 absl::StrCat("cannot make --runtime-dir ", settings.runtime_dir));
+    }
+    // The process id: an older process of this node must not be in the way of a newer one.
+    options.address =
+        absl::StrCat(settings.runtime_dir, "/", settings.node.name, ".", getpid(), ".mapped");
+  }
+  return fabric::OpenMappedTarget(options);
+}
+
+absl::StatusOr<std::unique_ptr<fabric::stream::StreamTarget>> OpenStream(
+    const TargetSettings& settings) {
+  if (absl::Status ok = wire::CheckListen(settings.stream_listen, settings.insecure_listen);
+      !ok.ok()) {
+    return absl::Status(ok.code(), absl::StrCat("--stream-listen: ", ok.message()));
+  }
+  fabric::stream::StreamTargetOptions options;
+  options.listen = settings.stream_listen;
+  options.advertise = settings.stream_advertise;
+  options.threads = settings.stream_threads;
+  options.wait = settings.wait;
+  return fabric::stream::StreamTarget::Open(options);
+}
+
+absl::Status OpenOne(FabricKind kind, const TargetSettings& settings, OpenedTargets* out) {
+  if (kind == FabricKind::kMapped) {
+    auto target = OpenMapped(settings);
+    if (!target.ok()) return target.status();
+    out->targets.push_back(*std::move(target));
+  } else if (kind == FabricKind::kStream) {
+    auto target = OpenStream(settings);
+    if (!target.ok()) return target.status();
+    out->stream = target->get();
+    out->targets.push_back(*std::move(target));
+  } else {
+    return absl::UnimplementedError(
+        "fabric ofi is not part of this build; leave it out of --fabrics");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<OpenedTargets> OpenTargets(const TargetSettings& settings) {
+  auto kinds = WantedFabrics(settings.fabrics);
+  if (!kinds.ok()) return kinds.status();
+  OpenedTargets out;
+  for (FabricKind kind : *kinds) {
+    if (absl::Status opened = OpenOne(kind, settings, &out); !opened.ok()) return opened;
+  }
+  return out;
+}
+
+}  // namespace engram::poolserver

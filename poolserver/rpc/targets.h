@@ -1,0 +1,37 @@
+// Opens the fabrics that a pool node was asked to serve on. Free functions: Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "fabric/fabric.h"
+#include "fabric/stream/stream_target.h"
+#include "fabric/target.h"
+
+namespace engram::poolserver {
+
+struct TargetSettings {
+  NodeId node;
+  // Of mapped, stream, ofi; "auto" = mapped and stream.
+  std::vector<std::string> fabrics{"auto"};
+  std::string stream_listen = "127.0.0.1:0";
+  std::string stream_advertise;  // host or host:port that clients are told; empty: as listened
+  std::uint32_t stream_threads = 1;
+  bool insecure_listen = false;
+  std::string runtime_dir;  // of the mapped socket; empty: an abstract name
+  std::vector<std::string> ofi_providers;
+  std::string ofi_host = "127.0.0.1";  // where ofi listens
+  fabric::WaitMode wait;
+};
+
+struct OpenedTargets {
+  std::vector<std::unique_ptr<fabric::Target>> targets;
+  const fabric::stream::StreamTarget* stream = nullptr;  // among `targets`; null when not asked for
+};
+
+// Every fabric that was asked for, or an error that names the one that cannot be had.
+absl::StatusOr<OpenedTargets> OpenTargets(const TargetSettings& settings);
+
+}  // namespace engram::poolserver
