@@ -35,7 +35,9 @@ absl::StatusOr<std::unique_ptr<RowReader>> RowReader::Open(const Options& option
         absl::StrCat("attempts is ", options.attempts, "; allowed are 1 to 100"));
   if (options.fabrics.size() > 255)
     return absl::InvalidArgumentError("a row reader takes at most 255 fabrics");
-  std::unique_ptr<RowReader> reader(new RowReader(options));
+  Options own = options;
+  if (own.counters == nullptr) own.counters = std::make_shared<ReadCounters>();
+  std::unique_ptr<RowReader> reader(new RowReader(own));
   if (absl::Status status = reader->OpenQueues(); !status.ok()) return status;
   if (absl::Status status = reader->OpenSlots(); !status.ok()) return status;
   return reader;
@@ -47,7 +49,8 @@ RowReader::RowReader(const Options& options)
       sealed_(options.table->layout.seal() != SealKind::kNone),
       passes_(options.board->quiescence()),
       group_counts_(kMaxSortedGroups + 1),
-      sorted_(options.max_rows) {
+      sorted_(options.max_rows),
+      counters_(*options.counters) {
   if (options.share_duplicates) seen_.resize(std::bit_ceil(std::size_t{options.max_rows} * 2));
 }
 

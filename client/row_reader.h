@@ -100,6 +100,7 @@ class RowReader {
     std::uint32_t attempts = 8;    // of one row, at least 1
     bool share_duplicates = true;  // on fabrics that send messages, read equal rows of a part once
     ProtocolSwitches switches;
+    std::shared_ptr<ReadCounters> counters;  // null: the reader's own
   };
 
   using Slot = std::int32_t;
@@ -132,7 +133,7 @@ class RowReader {
   // Frees the slot; returns how many rows failed. REQUIRES: Done(slot).
   std::uint32_t Collect(Slot slot);
 
-  const ReadCounters& counters() const { return counters_; }
+  const ReadCounters& counters() const { return *options_.counters; }
   const ReadTable& table() const { return *options_.table; }
 
  private:
@@ -192,7 +193,7 @@ class RowReader {
   std::vector<std::uint64_t> seen_;  // duplicates: generation << 32 | position
   std::uint32_t seen_generation_ = 0;
   std::uint64_t completions_ = 0;
-  ReadCounters counters_;
+  ReadCounters& counters_;
 };
 
 }  // namespace engram::client

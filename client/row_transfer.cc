@@ -219,7 +219,10 @@ void RowReader::End(Request& request, ReadStatus why) {
   for (std::uint32_t position = 0; position < request.row_count; ++position) {
     Row& row = request.rows[position];
     if (row.state != RowState::kQueued) continue;
-    GiveUp(request, row, why);
+    // A row that waited for a replica says so, and one that failed before says how.
+    const bool waited = why == ReadStatus::kTimedOut && row.route == nullptr;
+    const bool failed = row.status != ReadStatus::kOk && row.status != ReadStatus::kFlushed;
+    GiveUp(request, row, !waited ? why : failed ? row.status : ReadStatus::kNoReplica);
     Part& part = request.parts[row.part];
     if (part.open == 0) Settle(request, part);
   }

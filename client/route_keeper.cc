@@ -1,0 +1,186 @@
+#include "client/route_keeper.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace engram::client {
+namespace {
+
+// The fabric's address of a peer and of a path are words of the session.
+fabric::PeerAddress AddressOf(const NodeId& node, const SessionOpened& opened,
+                              const PathAddress& path) {
+  return {path, opened.token, node, opened.incarnation};
+}
+
+std::string Reason(FabricKind kind, const std::string& why) {
+  return absl::StrCat(std::string(Name(kind)), ": ", why);
+}
+
+}  // namespace
+
+void RouteKeeper::AddTable(const TableUid& table, std::uint32_t shards, RouteBoard* board) {
+  OpenTable& open = tables_[table];
+  open = {shards, board, /*incomplete=*/true};
+  Publish(table, open);
+}
+
+void RouteKeeper::RemoveTable(const TableUid& table) { tables_.erase(table); }
+
+void RouteKeeper::SetIncomplete(const TableUid& table, bool incomplete) {
+  const auto found = tables_.find(table);
+  if (found == tables_.end() || found->second.incomplete == incomplete) return;
+  found->second.incomplete = incomplete;
+  Publish(table, found->second);
+}
+
+void RouteKeeper::Begin(const NodeId& node, const SessionOpened& opened,
+                        std::shared_ptr<const ReadLease> lease, Instant deadline) {
+  Session& session = sessions_[node];
+  session = Session();
+  session.opened = opened;
+  session.lease = std::move(lease);
+  for (const PathAddress& path : opened.paths) {
+    Path& reach = session.paths.emplace_back();
+    if (options_.forced && *options_.forced != path.fabric) continue;
+    const auto usable = std::find_if(
+        options_.fabrics.begin(), options_.fabrics.end(),
+        [&](const fabric::Fabric* fabric) { return fabric->info().kind == path.fabric; });
+    if (usable == options_.fabrics.end()) {
+      session.unreachable.push_back(Reason(path.fabric, "not available in this process"));
+      continue;
+    }
+    reach.fabric = static_cast<std::uint8_t>(usable - options_.fabrics.begin());
+    auto peer = (*usable)->AddPeer(AddressOf(node, opened, path), deadline);
+    if (peer.ok()) {
+      reach.peer = *peer;
+    } else {
+      session.unreachable.push_back(Reason(path.fabric, std::string(peer.status().message())));
+    }
+  }
+}
+
+RouteKeeper::Imports RouteKeeper::ImportGrant(Session& session, const Grant& grant) {
+  Imports out;
+  for (const GrantPath& path : grant.paths) {
+    if (path.path >= session.paths.size() || !session.paths[path.path].peer) continue;
+    const Path& reach = session.paths[path.path];
+    auto region =
+        options_.fabrics[reach.fabric]->Import({*reach.peer, path.address, path.length, path.key});
+    if (region.ok()) {
+      out.push_back({reach.fabric, path.path, *region});
+      continue;
+    }
+    const std::string why =
+        Reason(session.opened.paths[path.path].fabric, std::string(region.status().message()));
+    if (std::find(session.unreachable.begin(), session.unreachable.end(), why) ==
+        session.unreachable.end())
+      session.unreachable.push_back(why);
+  }
+  return out;
+}
+
+RouteVersion RouteKeeper::Change(const NodeId& node, GrantRevision revision,
+                                 const std::vector<Grant>& granted,
+                                 const std::vector<ShardKey>& withdrawn) {
+  const auto found = sessions_.find(node);
+  if (found == sessions_.end()) return options_.quiescence->Publish();
+  Session& session = found->second;
+  session.revision = revision;
+  const auto leave = [&](const ShardKey& shard) {
+    const auto held = session.routed.find(shard);
+    if (held == session.routed.end()) return;
+    session.leaving.emplace(revision, std::move(held->second));
+    session.routed.erase(held);
+  };
+  for (const ShardKey& shard : withdrawn) leave(shard);
+  for (const Grant& grant : granted) {
+    leave(grant.shard);
+    session.routed[grant.shard] = ImportGrant(session, grant);
+  }
+  return PublishAll();
+}
+
+void RouteKeeper::Release(const NodeId& node, GrantRevision revision) {
+  const auto found = sessions_.find(node);
+  if (found == sessions_.end()) return;
+  auto& leaving = found->second.leaving;
+  const auto [begin, end] = leaving.equal_range(revision);
+  for (auto held = begin; held != end; ++held) GiveBack(held->second);
+  leaving.erase(begin, end);
+}
+
+RouteVersion RouteKeeper::Void(const NodeId& node) {
+  const auto found = sessions_.find(node);
+  if (found == sessions_.end()) return options_.quiescence->Publish();
+  Session& session = found->second;
+  for (auto& [shard, imports] : session.routed)
+    session.leaving.emplace(session.revision, std::move(imports));
+  session.routed.clear();
+  return PublishAll();
+}
+
+void RouteKeeper::ReleaseAll(const NodeId& node) {
+  const auto found = sessions_.find(node);
+  if (found == sessions_.end()) return;
+  for (const auto& [revision, imports] : found->second.leaving) GiveBack(imports);
+  for (const auto& [shard, imports] : found->second.routed) GiveBack(imports);
+  for (const Path& path : found->second.paths) {
+    if (path.peer) options_.fabrics[path.fabric]->RemovePeer(*path.peer);
+  }
+  sessions_.erase(found);
+}
+
+void RouteKeeper::GiveBack(const Imports& imports) {
+  for (const Import& import : imports) options_.fabrics[import.fabric]->Release(import.region);
+}
+
+void RouteKeeper::Publish(const TableUid& uid, const OpenTable& table) {
+  Routes::Builder::Options options;
+  options.shards = table.shards;
+  options.turn = options_.turn;
+  options.forced = options_.forced;
+  options.incomplete = table.incomplete;
+  Routes::Builder builder(options);
+  for (const auto& [node, session] : sessions_) {
+    auto held = session.routed.lower_bound({uid, ShardIndex(0)});
+    if (held == session.routed.end() || held->first.table != uid) continue;
+    const std::uint16_t index =
+        builder.AddSession({node, session.opened.incarnation, session.revision, session.lease});
+    for (; held != session.routed.end() && held->first.table == uid; ++held) {
+      for (const Import& import : held->second)
+        builder.Add(held->first.shard, index, import.fabric, session.opened.paths[import.path],
+                    import.region);
+    }
+  }
+  table.board->Publish(builder.Build());
+}
+
+RouteVersion RouteKeeper::PublishAll() {
+  for (const auto& [uid, table] : tables_) Publish(uid, table);
+  // The version after the last board's: past it, no reader of any table uses what was replaced.
+  return options_.quiescence->Publish();
+}
+
+std::vector<FabricKind> RouteKeeper::Fabrics(const NodeId& node) const {
+  std::vector<FabricKind> out;
+  const auto found = sessions_.find(node);
+  if (found == sessions_.end()) return out;
+  for (std::size_t i = 0; i < found->second.paths.size(); ++i) {
+    if (found->second.paths[i].peer) out.push_back(found->second.opened.paths[i].fabric);
+  }
+  return out;
+}
+
+std::vector<std::string> RouteKeeper::Unreachable(const NodeId& node) const {
+  const auto found = sessions_.find(node);
+  return found == sessions_.end() ? std::vector<std::string>() : found->second.unreachable;
+}
+
+bool RouteKeeper::Granted(const NodeId& node) const {
+  const auto found = sessions_.find(node);
+  return found != sessions_.end() && found->second.revision.value() > 0;
+}
+
+}  // namespace engram::client

@@ -1,0 +1,96 @@
+// What the grants of all read sessions of this process amount to: connects the fabrics to each
+// node, imports the granted regions, and publishes the routes of every open table. Carries out what
+// ClientSession asks for (ChangeRoutes, ReleaseRegions, VoidRoutes, ReleaseAll) in its order:
+// routes go first, then, after quiescence, imports, then peers.
+//
+// Knows no stream and no thread. Thread-confined: call from the owner thread only.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/lease.h"
+#include "client/quiescence.h"
+#include "client/route_board.h"
+#include "engram/ids.h"
+#include "engram/session.h"
+#include "fabric/fabric.h"
+
+namespace engram::client {
+
+class RouteKeeper {
+ public:
+  struct Options {
+    Quiescence* quiescence = nullptr;      // outlives the keeper
+    std::vector<fabric::Fabric*> fabrics;  // the readers' list, in their order
+    std::optional<FabricKind> forced;      // only paths of this fabric
+    std::uint32_t turn = 0;                // Routes::Builder::Options::turn
+  };
+  explicit RouteKeeper(Options options) : options_(std::move(options)) {}
+
+  // Publishes the routes of `table` on `board` from now on. `board` outlives RemoveTable.
+  void AddTable(const TableUid& table, std::uint32_t shards, RouteBoard* board);
+  void RemoveTable(const TableUid& table);
+  // Readers of the table wait for shards that nobody serves (Routes::incomplete).
+  void SetIncomplete(const TableUid& table, bool incomplete);
+
+  // A session was opened: reaches its node by every path that works from here, before `deadline`.
+  void Begin(const NodeId& node, const SessionOpened& opened,
+             std::shared_ptr<const ReadLease> lease, Instant deadline);
+  // Imports and routes `granted`, takes `withdrawn` out of the routes, publishes. Readers of the
+  // returned version use the new routes.
+  RouteVersion Change(const NodeId& node, GrantRevision revision, const std::vector<Grant>& granted,
+                      const std::vector<ShardKey>& withdrawn);
+  // Gives back the imports that Change(revision) took out of the routes.
+  void Release(const NodeId& node, GrantRevision revision);
+  // Takes everything of the node out of the routes.
+  RouteVersion Void(const NodeId& node);
+  // Gives back all imports and peers of the node. REQUIRES: Void, then quiescence.
+  void ReleaseAll(const NodeId& node);
+
+  // By which fabrics the node's rows can be read, and why not by the others; for people.
+  std::vector<FabricKind> Fabrics(const NodeId& node) const;
+  std::vector<std::string> Unreachable(const NodeId& node) const;
+  bool Granted(const NodeId& node) const;
+
+ private:
+  struct Import {
+    std::uint8_t fabric = 0;
+    std::uint32_t path = 0;
+    fabric::RemoteRegion region;
+  };
+  using Imports = std::vector<Import>;
+  struct Path {
+    std::uint8_t fabric = 0;
+    std::optional<fabric::PeerId> peer;
+  };
+  struct Session {
+    SessionOpened opened;
+    std::shared_ptr<const ReadLease> lease;
+    GrantRevision revision;
+    std::vector<Path> paths;  // as SessionOpened::paths
+    std::vector<std::string> unreachable;
+    std::map<ShardKey, Imports> routed;
+    std::multimap<GrantRevision, Imports> leaving;
+  };
+  struct OpenTable {
+    std::uint32_t shards = 0;
+    RouteBoard* board = nullptr;
+    bool incomplete = false;
+  };
+
+  Imports ImportGrant(Session& session, const Grant& grant);
+  void GiveBack(const Imports& imports);
+  void Publish(const TableUid& uid, const OpenTable& table);
+  RouteVersion PublishAll();
+
+  const Options options_;
+  std::map<TableUid, OpenTable> tables_;
+  std::map<NodeId, Session> sessions_;
+};
+
+}  // namespace engram::client

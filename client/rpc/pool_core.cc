@@ -1,0 +1,272 @@
+#include "client/rpc/pool_core.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "fabric/mapped/mapped_fabric.h"
+#include "fabric/stream/stream_fabric.h"
+#include "proto/convert.h"
+#include "proto/grpc_server.h"
+
+namespace engram::client {
+namespace {
+
+constexpr Duration kCallTimeout = std::chrono::seconds(5);
+constexpr Duration kGoodbyeTimeout = std::chrono::seconds(1);
+
+Instant Now() { return SystemClock::Get().Now(); }
+
+std::string ProgramName() {
+  std::string path(256, '\0');
+  const ssize_t bytes = readlink("/proc/self/exe", path.data(), path.size());
+  path.resize(bytes > 0 ? static_cast<std::size_t>(bytes) : 0);
+  const std::string name = path.substr(path.rfind('/') + 1);
+  return absl::StrCat(name.empty() ? "client" : name, "-", getpid());
+}
+
+bool TryNextEndpoint(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+}  // namespace
+
+// ---- opening and leaving ----
+
+PoolCore::PoolCore(const PoolOptions& options) : options_(options) {}
+
+absl::StatusOr<std::shared_ptr<PoolCore>> PoolCore::Open(const PoolOptions& from) {
+  PoolOptions options = from;
+  if (options.client_name.empty()) options.client_name = ProgramName();
+  if (options.endpoints.empty())
+    return absl::InvalidArgumentError(
+        "no endpoint of a pool is given: pass one (HOST:PORT), set ENGRAM_ENDPOINT, or start a "
+        "local pool with `engramctl local up`");
+  for (const std::string& endpoint : options.endpoints) {
+    const std::size_t colon = endpoint.rfind(':');
+    if (colon == std::string::npos || colon == 0 || colon + 1 == endpoint.size())
+      return absl::InvalidArgumentError(
+          absl::StrCat("the endpoint \"", endpoint, "\" is not HOST:PORT"));
+  }
+  std::shared_ptr<PoolCore> core(new PoolCore(options));
+  if (absl::Status status = core->OpenFabrics(); !status.ok()) return status;
+  for (const std::string& endpoint : options.endpoints)
+    core->channels_.push_back(wire::Connect(endpoint));
+  if (absl::Status status = core->Greet(); !status.ok()) return status;
+  RouteKeeper::Options keeper;
+  keeper.quiescence = &core->quiescence_;
+  keeper.fabrics = core->fabrics_;
+  keeper.forced = options.fabric;
+  keeper.turn = static_cast<std::uint32_t>(core->random_.Next());
+  core->keeper_ = std::make_unique<RouteKeeper>(keeper);
+  PoolCore* raw = core.get();
+  core->loop_->Start([raw](Instant now) { return raw->Tick(now); });
+  core->loop_->Post([raw] { raw->FeedMap(MapFollower::Start{}); });
+  return core;
+}
+
+absl::Status PoolCore::OpenFabrics() {
+  const auto wanted = [&](FabricKind kind) { return !options_.fabric || *options_.fabric == kind; };
+  if (wanted(FabricKind::kMapped)) owned_fabrics_.push_back(fabric::OpenMappedFabric());
+  if (wanted(FabricKind::kStream)) {
+    auto stream = fabric::stream::StreamFabric::Open({});
+    if (!stream.ok()) return stream.status();
+    owned_fabrics_.push_back(*std::move(stream));
+  }
+  if (owned_fabrics_.empty())
+    return absl::InvalidArgumentError(absl::StrCat("fabric ", std::string(Name(*options_.fabric)),
+                                                   " is not part of this library"));
+  for (const auto& fabric : owned_fabrics_) fabrics_.push_back(fabric.get());
+  return absl::OkStatus();
+}
+
+absl::Status PoolCore::Greet() {
+  const Instant deadline = Now() + options_.connect_timeout;
+  absl::Status status;
+  do {
+    status = CallController(
+        [](v1::PoolService::Stub* stub, grpc::ClientContext* call) {
+          v1::GetPoolInfoResponse info;
+          return stub->GetPoolInfo(call, {}, &info);
+        },
+        std::min<Duration>(deadline - Now(), std::chrono::seconds(1)));
+    if (status.ok() || !TryNextEndpoint(status)) return status;
+    absl::SleepFor(absl::Milliseconds(50));
+  } while (Now() < deadline);
+  return absl::UnavailableError(absl::StrCat(
+      "no pool answers at ", absl::StrJoin(options_.endpoints, ", "), " within ",
+      absl::FormatDuration(absl::FromChrono(options_.connect_timeout)), " (", status.message(),
+      "); check that engram-placement runs there, or start a local pool with "
+      "`engramctl local up`"));
+}
+
+PoolCore::~PoolCore() {
+  if (keeper_ == nullptr) return;
+  SayGoodbye();
+  std::vector<std::shared_ptr<SessionStream>> streams;
+  std::shared_ptr<MapStream> map_stream;
+  loop_->Do([&] {
+    for (auto& [node, entry] : nodes_) {
+      keeper_->Void(node);
+      keeper_->ReleaseAll(node);
+      if (entry.stream != nullptr) streams.push_back(entry.stream);
+    }
+    map_stream = map_stream_;
+  });
+  loop_->Stop();
+  for (const auto& stream : streams) stream->Cancel();
+  if (map_stream != nullptr) map_stream->Cancel();
+  for (const auto& stream : streams) stream->WaitDone(kGoodbyeTimeout);
+  if (map_stream != nullptr) map_stream->WaitDone(kGoodbyeTimeout);
+}
+
+void PoolCore::SayGoodbye() {
+  loop_->Do([this] {
+    leaving_ = true;
+    for (auto& [node, entry] : nodes_) pending_.emplace_back(node, session::Stop{});
+    Pump();
+  });
+  const Instant deadline = Now() + kGoodbyeTimeout;
+  for (bool stopped = false; !stopped && Now() < deadline;) {
+    loop_->Do([&] {
+      stopped = std::all_of(nodes_.begin(), nodes_.end(), [](const auto& node) {
+        return node.second.session->state() == ClientSession::State::kStopped;
+      });
+    });
+    if (!stopped) absl::SleepFor(absl::Milliseconds(2));
+  }
+  // A goodbye that was handed to gRPC is on its way when the node has ended the stream.
+  std::vector<std::shared_ptr<SessionStream>> streams;
+  loop_->Do([&] {
+    for (auto& [node, entry] : nodes_) {
+      if (entry.stream != nullptr) streams.push_back(entry.stream);
+    }
+  });
+  for (const auto& stream : streams)
+    stream->WaitDone(std::max<Duration>(Duration::zero(), deadline - Now()));
+}
+
+// ---- calls ----
+
+absl::Status PoolCore::CallController(
+    const std::function<grpc::Status(v1::PoolService::Stub*, grpc::ClientContext*)>& call,
+    Duration timeout) {
+  absl::Status status;
+  for (std::size_t i = 0; i < channels_.size(); ++i) {
+    const auto stub = v1::PoolService::NewStub(channels_[i]);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + timeout);
+    status = wire::FromGrpc(call(stub.get(), &context));
+    if (status.ok()) return status;
+    status =
+        absl::Status(status.code(), absl::StrCat(options_.endpoints[i], ": ", status.message()));
+    if (!TryNextEndpoint(status)) return status;
+  }
+  return status;
+}
+
+absl::StatusOr<TableRecord> PoolCore::FetchTable(const TableName& name) {
+  v1::GetTableRequest request;
+  request.set_name(name.name);
+  request.set_version(name.version);
+  v1::GetTableResponse response;
+  const absl::Status status = CallController(
+      [&](v1::PoolService::Stub* stub, grpc::ClientContext* call) {
+        return stub->GetTable(call, request, &response);
+      },
+      kCallTimeout);
+  if (!status.ok()) return status;
+  return wire::FromWire(response.table());
+}
+
+absl::StatusOr<TokenMap> PoolCore::FetchTokenMap(const std::string& digest) {
+  std::string bytes;
+  const absl::Status status = CallController(
+      [&](v1::PoolService::Stub* stub, grpc::ClientContext* call) {
+        v1::GetTokenMapRequest request;
+        request.set_digest(digest);
+        bytes.clear();
+        auto reader = stub->GetTokenMap(call, request);
+        v1::GetTokenMapResponse piece;
+        while (reader->Read(&piece)) {
+          if (bytes.size() + piece.piece().size() > wire::kMaxTokenMapBytes)
+            return grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
+                                "the token map is larger than 64 MiB");
+          bytes += piece.piece();
+        }
+        return reader->Finish();
+      },
+      2 * kCallTimeout);
+  if (!status.ok()) return status;
+  return wire::TokenMapFromWire(bytes);
+}
+
+// ---- what others ask ----
+
+void PoolCore::AddTable(const TableUid& uid, std::uint32_t shards, RouteBoard* board) {
+  loop_->Do([&] {
+    keeper_->AddTable(uid, shards, board);
+    OpenTable& table = tables_[uid];
+    table.shards = shards;
+    WantNodes(uid, table);
+    Pump();
+  });
+}
+
+void PoolCore::RemoveTable(const TableUid& uid) {
+  loop_->Do([&] {
+    keeper_->RemoveTable(uid);
+    tables_.erase(uid);
+  });
+}
+
+absl::Status PoolCore::AwaitRoutes(const std::string& name, const RouteBoard& board,
+                                   Instant deadline) {
+  std::shared_ptr<const Routes> routes;
+  do {
+    routes = board.Shared();
+    if (routes->shards_served() == routes->shards()) return absl::OkStatus();
+    absl::SleepFor(absl::Milliseconds(2));
+  } while (Now() < deadline);
+  std::string why;
+  for (const ReachedNode& node : Nodes()) {
+    if (!node.open)
+      absl::StrAppend(&why, "; node ", node.node.name, " at ", node.endpoint, ": ",
+                      node.last_error.ok() ? "no answer yet" : node.last_error.message());
+    for (const std::string& reason : node.unreachable)
+      absl::StrAppend(&why, "; node ", node.node.name, " over ", reason);
+  }
+  if (why.empty()) why = "; no node serves them, see `engramctl get shards`";
+  return absl::UnavailableError(absl::StrCat("table ", name, ": ",
+                                             routes->shards() - routes->shards_served(), " of ",
+                                             routes->shards(), " shards cannot be read", why));
+}
+
+std::shared_ptr<const ShardMap> PoolCore::map() const {
+  absl::MutexLock lock(&mutex_);
+  return map_;
+}
+
+bool PoolCore::connected() const {
+  absl::MutexLock lock(&mutex_);
+  return connected_;
+}
+
+std::vector<ReachedNode> PoolCore::Nodes() {
+  absl::MutexLock lock(&mutex_);
+  return reached_;
+}
+
+absl::Status PoolCore::WhyUnreachable(const NodeId& node) {
+  for (const ReachedNode& reached : Nodes()) {
+    if (reached.node == node) return reached.open ? absl::OkStatus() : reached.last_error;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace engram::client

@@ -1,0 +1,127 @@
+// What a pool and its tables share: the loop with its state machines (map follower, one session a
+// node, route keeper), the fabrics, and the calls to the controllers. It turns map changes into
+// wanted sessions, and actions of the state machines into calls, imports and messages.
+//
+// Thread-safe, except members that say `loop`: on the loop's thread only.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "client/map_follower.h"
+#include "client/quiescence.h"
+#include "client/route_board.h"
+#include "client/route_keeper.h"
+#include "client/rpc/duty_loop.h"
+#include "client/rpc/map_stream.h"
+#include "client/rpc/pool.h"
+#include "client/rpc/session_stream.h"
+#include "client/session.h"
+#include "engram/random.h"
+
+namespace engram::client {
+
+class PoolCore {
+ public:
+  static absl::StatusOr<std::shared_ptr<PoolCore>> Open(const PoolOptions& options);
+  ~PoolCore();  // Says goodbye, waits for quiescence, at most a second.
+
+  absl::StatusOr<TableRecord> FetchTable(const TableName& name);
+  absl::StatusOr<TokenMap> FetchTokenMap(const std::string& digest);
+
+  // Keeps `board` published until RemoveTable, and sessions open with the nodes of the table.
+  void AddTable(const TableUid& uid, std::uint32_t shards, RouteBoard* board);
+  void RemoveTable(const TableUid& uid);
+  // Waits until every shard has a route; Unavailable says which nodes are missing and why.
+  absl::Status AwaitRoutes(const std::string& name, const RouteBoard& board, Instant deadline);
+
+  std::shared_ptr<const ShardMap> map() const;
+  bool connected() const;
+  std::vector<ReachedNode> Nodes();
+  // Why `node` cannot be read; OK when it can.
+  absl::Status WhyUnreachable(const NodeId& node);
+
+  Quiescence* quiescence() { return &quiescence_; }
+  const std::vector<fabric::Fabric*>& fabrics() const { return fabrics_; }
+  const PoolOptions& options() const { return options_; }
+
+ private:
+  struct OpenTable {
+    std::uint32_t shards = 0;
+    std::set<NodeId> nodes;  // that the map says serve it
+  };
+  struct NodeEntry {
+    std::unique_ptr<ClientSession> session;
+    std::shared_ptr<SessionStream> stream;
+    std::string endpoint;
+    std::set<TableUid> tables;
+  };
+  struct Reaching {  // successors that a session waits for
+    NodeId node;
+    session::Opening opening;
+    GrantRevision revision;
+    std::vector<NodeId> successors;
+  };
+
+  explicit PoolCore(const PoolOptions& options);
+  absl::Status OpenFabrics();
+  absl::Status Greet();
+  // Calls the controllers in turn until one answers or says something final.
+  absl::Status CallController(
+      const std::function<grpc::Status(v1::PoolService::Stub*, grpc::ClientContext*)>& call,
+      Duration timeout);
+
+  // loop
+  std::optional<Instant> Tick(Instant now);
+  void FeedMap(const MapFollower::Event& event);
+  void Subscribe(const MapFollower::Subscribe& subscribe);
+  void UseMap(std::shared_ptr<const ShardMap> map);
+  void WantNodes(const TableUid& uid, OpenTable& table);
+  void WantSession(const NodeId& node, Incarnation incarnation, const std::string& endpoint,
+                   const TableUid& table);
+  void Feed(const NodeId& node, session::Event event);
+  void Pump();
+  void Carry(const NodeId& node, session::Action& action);
+  void OpenStream(const NodeId& node, const session::OpenStream& open);
+  void CheckSuccessors();
+  void UpdateIncomplete();
+  bool IsReadable(const NodeId& node) const;
+  std::vector<ReachedNode> ListNodes() const;
+  void SayGoodbye();
+
+  const PoolOptions options_;
+  SystemRandom random_;
+  Quiescence quiescence_;
+  std::vector<std::unique_ptr<fabric::Fabric>> owned_fabrics_;
+  std::vector<fabric::Fabric*> fabrics_;
+  std::vector<std::shared_ptr<grpc::Channel>> channels_;  // one per endpoint
+  const std::shared_ptr<DutyLoop> loop_ = std::make_shared<DutyLoop>();
+
+  // loop
+  std::unique_ptr<RouteKeeper> keeper_;
+  MapFollower follower_;
+  std::shared_ptr<MapStream> map_stream_;
+  std::size_t watch_endpoint_ = 0;
+  std::map<NodeId, NodeEntry> nodes_;
+  std::map<TableUid, OpenTable> tables_;
+  std::vector<Reaching> reaching_;
+  std::deque<std::pair<NodeId, session::Event>> pending_;
+  bool leaving_ = false;
+
+  mutable absl::Mutex mutex_;
+  std::shared_ptr<const ShardMap> map_ ABSL_GUARDED_BY(mutex_) = ShardMap::Empty();
+  bool connected_ ABSL_GUARDED_BY(mutex_) = false;
+  std::vector<ReachedNode> reached_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace engram::client

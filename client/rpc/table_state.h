@@ -1,0 +1,46 @@
+// The insides of a Table: included by client/rpc/{pool,table}.cc only. Thread-safe.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "client/route_board.h"
+#include "client/rpc/pool.h"
+#include "client/rpc/pool_core.h"
+
+namespace engram::client {
+
+struct Table::State {
+  // A reader that ReadRows and friends take for the time of one call, and its memory.
+  struct Desk {
+    std::unique_ptr<RowReader> reader;
+    std::vector<RowId> ids;
+    std::vector<ReadStatus> status;
+  };
+
+  State(std::shared_ptr<PoolCore> pool, TableRecord table);
+  ~State();
+
+  absl::StatusOr<std::unique_ptr<Desk>> Take();
+  void GiveBack(std::unique_ptr<Desk> desk);
+  RowReader::Options ReaderOptions(RowReader::Options options);
+  // One request of at most the desk's size.
+  absl::Status Read(Desk& desk, std::span<const ReadPart> parts, Instant deadline);
+  absl::Status Explain(const ReadPart& part, std::size_t position, ReadStatus status,
+                       const ReadFailure& failure) const;
+
+  const std::shared_ptr<PoolCore> core;
+  const TableRecord record;
+  const std::shared_ptr<const ReadTable> read_table;
+  TokenMap token_map;
+  std::unique_ptr<Addressing> addressing;
+  RouteBoard board;
+
+  absl::Mutex mutex;
+  std::vector<std::unique_ptr<Desk>> desks ABSL_GUARDED_BY(mutex);  // idle
+  std::vector<std::shared_ptr<ReadCounters>> counters ABSL_GUARDED_BY(mutex);
+};
+
+}  // namespace engram::client
