@@ -20,6 +20,7 @@ namespace engram {
 namespace {
 
 constexpr std::uint64_t kMaxTokenizerBytes = 64 << 20;
+constexpr std::uint64_t kMaxGeneratedTokens = 1 << 20;
 constexpr std::size_t kPieceBytes = 4 << 20;
 constexpr std::size_t kHeaderAlignment = 8;
 constexpr char kIndexName[] = "model.safetensors.index.json";
@@ -224,6 +225,11 @@ std::string GenerateTokenizer(std::uint64_t tokens) {
 absl::StatusOr<TableSpec> WriteCheckpoint(const CheckpointPlan& plan) {
   std::string tokenizer;
   if (plan.tokenizer.empty()) {
+    if (plan.geometry.raw_vocab > kMaxGeneratedTokens) {
+      return absl::InvalidArgumentError(absl::StrCat("a tokenizer of ", plan.geometry.raw_vocab,
+                                                     " tokens is not generated; the limit is ",
+                                                     kMaxGeneratedTokens));
+    }
     tokenizer = GenerateTokenizer(plan.geometry.raw_vocab);
   } else {
     auto text = ReadSmallFile(plan.tokenizer, kMaxTokenizerBytes);

@@ -229,6 +229,9 @@ TEST(WriteCheckpointTest, FailureIsNamedAndLeavesNoCheckpoint) {
   plan.geometry.value_bytes = 100;
   EXPECT_THAT(std::string(WriteCheckpoint(plan).status().message()),
               HasSubstr("engram_head_dim is 100"));
+  plan.geometry.raw_vocab = ~std::uint64_t{0};
+  EXPECT_THAT(std::string(WriteCheckpoint(plan).status().message()),
+              HasSubstr("the limit is 1048576"));
 }
 
 }  // namespace
