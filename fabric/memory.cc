@@ -247,6 +247,15 @@ absl::Status OpenMemfd(const SlabOptions& options, PageSize pages, Draft* draft)
       absl::StrCat("mmap of ", Size(draft->bytes), ": ", strerror(error), "; see ulimit -v"));
 }
 
+// A huge page that is made while nearly nothing is there costs no copy: half the time of populating
+// first. The kernel tries only where one page is present.
+void MakeHugeWhileEmpty(const Draft& draft) {
+  for (std::uint64_t at = 0; at + kHuge <= draft.bytes; at += kHuge) {
+    *static_cast<volatile std::byte*>(draft.data + at) = std::byte{0};
+    if (madvise(draft.data + at, kHuge, MADV_COLLAPSE) != 0) return;
+  }
+}
+
 // Takes every page now: later there is neither a page fault nor a SIGBUS.
 absl::Status Populate(const Draft& draft, PageSize pages, int numa_node) {
   if (pages == PageSize::k4KiB) {
@@ -258,6 +267,7 @@ absl::Status Populate(const Draft& draft, PageSize pages, int numa_node) {
                        "; ask for less memory, or raise the memory limit of the container"));
     }
     madvise(draft.data, draft.bytes, MADV_HUGEPAGE);
+    MakeHugeWhileEmpty(draft);
   }
   if (madvise(draft.data, draft.bytes, MADV_POPULATE_WRITE) == 0) return absl::OkStatus();
   if (errno == EINVAL && fallocate(draft.fd, 0, 0, static_cast<off_t>(draft.bytes)) == 0) {

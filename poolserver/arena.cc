@@ -15,6 +15,8 @@ namespace {
 // Replicas start on a small page: no cache line, and no registered page, is shared by two.
 constexpr std::uint64_t kPlaceAlignment = 4096;
 
+constexpr std::uint64_t kFirstSlabBytes = std::uint64_t{64} << 20;
+
 std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
 }
@@ -127,13 +129,15 @@ std::vector<Arena::Taken> Arena::TakeFreed(const TableUid& table, std::span<cons
 std::vector<Arena::Claim::Part> Arena::Cut(std::span<const Wanted> wanted,
                                            const std::vector<bool>& placed) const {
   const std::uint64_t page = static_cast<std::uint64_t>(options_.pages);
-  const std::uint64_t limit = RoundUp(std::max<std::uint64_t>(options_.slab_bytes, 1), page);
+  const std::uint64_t usual = RoundUp(std::max<std::uint64_t>(options_.slab_bytes, 1), page);
+  // The first is small: filling starts as soon as it is there.
+  const std::uint64_t first = RoundUp(std::min(usual, kFirstSlabBytes), page);
   std::vector<Claim::Part> parts;
   std::uint64_t used = 0;
   for (std::size_t i = 0; i < wanted.size(); ++i) {
     if (placed[i]) continue;
     const std::uint64_t bytes = PlaceBytes(wanted[i].bytes);
-    if (parts.empty() || used + bytes > limit) {
+    if (parts.empty() || used + bytes > (parts.size() == 1 ? first : usual)) {
       parts.emplace_back();
       used = 0;
     }

@@ -170,7 +170,6 @@ class PoolNodeTest : public testing::Test {
     options_.failure_domain = "rack1";
     options_.memory.capacity_bytes = std::uint64_t{64} << 20;
     options_.memory.slab_bytes = std::uint64_t{8} << 20;
-    options_.metrics_listen = "127.0.0.1:0";
     options_.lease = 2s;
     options_.targets.node = options_.node;
   }
