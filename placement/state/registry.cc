@@ -49,7 +49,9 @@ class Applier {
   void Apply(Change& change) {
     if (change.last_incarnation) next_->last_incarnation = *change.last_incarnation;
     for (NodeRecord& node : change.nodes) {
-      next_->nodes[node.id] = std::make_shared<const NodeRecord>(std::move(node));
+      // The key is copied first: the right side of an assignment is evaluated before the left.
+      const NodeId id = node.id;
+      next_->nodes[id] = std::make_shared<const NodeRecord>(std::move(node));
     }
     for (TokenMap& map : change.token_maps) {
       std::string digest = Digest(map);
