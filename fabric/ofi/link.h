@@ -1,0 +1,98 @@
+// One peer as one queue sees it: an endpoint, its reads in flight and those not posted yet. A fresh
+// endpoint first reads the target's hello region and starts no other read before that has shown the
+// incarnation it was opened for. Any error closes the endpoint, which flushes; the next read opens
+// another.
+// Thread-confined: call from the owner thread only.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "engram/clock.h"
+#include "fabric/ofi/ofi_fabric.h"
+#include "fabric/ofi/provider.h"
+
+namespace engram::fabric::ofi {
+
+inline constexpr std::uint32_t kMaxBundle = 8;
+
+// The reads of one fi_readmsg: up to the provider's rma_iov_limit.
+struct Bundle {
+  fi_context2 context;  // first: libfabric gives back its address
+  std::array<std::uint64_t, kMaxBundle> cookies;
+  std::uint32_t reads = 0;
+  std::uint32_t place = 0;  // in the link's list of bundles in flight
+  bool is_hello = false;
+};
+
+// Receives the outcome of reads. Implemented by the queue.
+class ReadSink {
+ public:
+  virtual ~ReadSink() = default;
+  virtual void Complete(std::uint64_t cookie, ReadStatus status) = 0;
+};
+
+class Link {
+ public:
+  Link(std::shared_ptr<const Provider> provider, std::shared_ptr<const OfiPeer> peer,
+       Duration connect_timeout, ReadSink* sink);
+  ~Link();
+
+  // REQUIRES: the read is inside its region and not longer than the provider's limit.
+  void Add(const ReadOp& op) { waiting_.push_back(op); }
+  // Opens the endpoint if need be, posts what the provider takes, collects completions.
+  void Drive();
+  // Ends everything with `status`. No byte lands afterwards.
+  void End(ReadStatus status);
+
+  bool active() const { return waiting_head_ < waiting_.size() || !in_flight_.empty(); }
+  bool in_active_list = false;
+
+ private:
+  enum class State : std::uint8_t { kClosed, kGreeting, kOpen };
+
+  bool Open();
+  void PostHello();
+  void PostWaiting();
+  void JudgePushBack();
+  // Puts reads from waiting_ into one message; returns how many.
+  std::size_t Pack(std::size_t first);
+  bool Collect();
+  void FailedRead();
+  Bundle* TakeBundle();
+  void Retire(Bundle* bundle);
+  bool TargetIsGone();
+  void Settle();
+
+  const std::shared_ptr<const Provider> provider_;
+  const std::shared_ptr<const OfiPeer> peer_;
+  const Duration connect_timeout_;
+  ReadSink* const sink_;
+  const SystemClock clock_{};
+
+  State state_ = State::kClosed;
+  Instant greet_deadline_;
+  Instant stuck_deadline_ = Instant::max();  // nothing in flight and every post pushed back
+  Instant next_look_;                        // shm: when to look whether the target's process lives
+  HelloRegion hello_;
+  Registration hello_registration_;
+  Endpoint endpoint_;
+  fi_addr_t address_ = FI_ADDR_UNSPEC;
+
+  std::vector<ReadOp> waiting_;  // from waiting_head_ on: not posted
+  std::size_t waiting_head_ = 0;
+  std::vector<Bundle*> in_flight_;
+  std::vector<Bundle*> free_;
+  std::vector<std::unique_ptr<Bundle>> all_;
+
+  // The message that Pack fills.
+  std::array<iovec, kMaxBundle * kMaxLocalSegments> local_;
+  std::array<void*, kMaxBundle * kMaxLocalSegments> descriptors_;
+  std::array<fi_rma_iov, kMaxBundle> remote_;
+  std::size_t locals_ = 0;
+};
+
+}  // namespace engram::fabric::ofi

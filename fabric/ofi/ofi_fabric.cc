@@ -1,0 +1,142 @@
+#include "fabric/ofi/ofi_fabric.h"
+
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "fabric/ofi/ofi_queue.h"
+
+namespace engram::fabric::ofi {
+namespace {
+
+// Fills in what tells whether a target of the shm provider lives; its name is "fi_shm://PID:D:E".
+void FindOwner(OfiPeer* peer) {
+  if (peer->location.provider != "shm") return;
+  const std::vector<std::byte>& bytes = peer->location.name;
+  std::string name(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  name.resize(std::strlen(name.c_str()));
+  const std::size_t scheme = name.find("://");
+  if (scheme != std::string::npos) name.erase(0, scheme + 3);
+  if (std::sscanf(name.c_str(), "%d", &peer->pid) != 1) peer->pid = 0;
+  const std::string file = "/dev/shm/" + name;
+  if (access(file.c_str(), F_OK) == 0) peer->file = file;
+}
+
+}  // namespace
+
+PeerId OfiPeers::Add(std::shared_ptr<OfiPeer> peer) {
+  std::lock_guard lock(mutex_);
+  peers_.push_back(std::move(peer));
+  return PeerId(static_cast<std::uint32_t>(peers_.size()));
+}
+
+void OfiPeers::Remove(PeerId id) {
+  std::lock_guard lock(mutex_);
+  if (id.value() == 0 || id.value() > peers_.size()) return;
+  if (auto peer = std::move(peers_[id.value() - 1])) peer->removed.store(true);
+}
+
+std::shared_ptr<const OfiPeer> OfiPeers::Find(PeerId id) const {
+  std::lock_guard lock(mutex_);
+  if (id.value() == 0 || id.value() > peers_.size()) return nullptr;
+  return peers_[id.value() - 1];
+}
+
+absl::StatusOr<std::unique_ptr<OfiFabric>> OfiFabric::Open(const OfiFabricOptions& options) {
+  auto provider = Provider::Open(options.provider);
+  if (!provider.ok()) return provider.status();
+  std::unique_ptr<OfiFabric> fabric(new OfiFabric);
+  fabric->options_ = options;
+  fabric->provider_ = *std::move(provider);
+  fabric->info_ = fabric->provider_->Describe();
+  fabric->info_.max_outstanding = kMaxQueueDepth;
+  return fabric;
+}
+
+absl::StatusOr<PeerId> OfiFabric::AddPeer(const PeerAddress& address, Instant deadline) {
+  auto location = ParseLocation(address.path.address);
+  if (!location.ok()) return location.status();
+  if (location->provider != provider_->name()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ofi peer speaks ", location->provider, ", this fabric is ", provider_->name(),
+                     ": open a fabric for that provider, or choose another path"));
+  }
+  if (location->incarnation != address.incarnation) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("ofi peer is incarnation ", location->incarnation.value(), ", wanted is ",
+                     address.incarnation.value(), ": the node restarted; open a new read session"));
+  }
+  auto peer = std::make_shared<OfiPeer>();
+  peer->location = *std::move(location);
+  FindOwner(peer.get());
+  // A read of nothing but the hello: the link greets, then completes the marker.
+  struct Marker final : ReadSink {
+    bool ended = false;
+    ReadStatus status = ReadStatus::kUnreachable;
+    void Complete(std::uint64_t, ReadStatus outcome) override {
+      ended = true;
+      status = outcome;
+    }
+  } marker;
+  HelloRegion landed;
+  auto registered = Register(std::as_writable_bytes(std::span(&landed, 1)), {});
+  if (!registered.ok()) return registered.status();
+  const Duration patience = deadline - SystemClock::Get().Now();
+  Link link(provider_, peer, std::min(patience, options_.connect_timeout), &marker);
+  ReadOp op;
+  op.region = {PeerId(), peer->location.hello_address, sizeof landed, peer->location.hello_key};
+  op.length = sizeof landed;
+  op.local[0] = {reinterpret_cast<std::byte*>(&landed), sizeof landed, registered->get()};
+  link.Add(op);
+  while (!marker.ended && SystemClock::Get().Now() < deadline) {
+    link.Drive();
+    const timespec nap{0, 20'000};
+    nanosleep(&nap, nullptr);
+  }
+  if (!marker.ended) link.End(ReadStatus::kFlushed);
+  if (marker.status != ReadStatus::kOk) {
+    return absl::UnavailableError(absl::StrCat(
+        "ofi peer by ", provider_->name(),
+        ": no answer before the deadline; check that the pool node runs and that its interface is"
+        " reachable"));
+  }
+  return peers_->Add(std::move(peer));
+}
+
+void OfiFabric::RemovePeer(PeerId peer) { peers_->Remove(peer); }
+
+absl::StatusOr<RemoteRegion> OfiFabric::Import(const RemoteRegion& granted) {
+  if (peers_->Find(granted.peer) == nullptr) {
+    return absl::NotFoundError(absl::StrCat("ofi peer ", granted.peer.value(),
+                                            " is not known: add it before importing its regions"));
+  }
+  return granted;
+}
+
+absl::StatusOr<std::unique_ptr<MemoryRegion>> OfiFabric::Register(std::span<std::byte> memory,
+                                                                  MemoryKind kind) {
+  if (kind.place != MemoryKind::Place::kHost) {
+    return absl::UnimplementedError(
+        "ofi lands rows in host memory only: read into host staging and copy to the device");
+  }
+  Registration registration;
+  if (provider_->needs_local_registration()) {
+    auto made = provider_->Register(memory, FI_READ);
+    if (!made.ok()) return made.status();
+    registration = *std::move(made);
+  }
+  return std::make_unique<OfiRegion>(provider_, memory, std::move(registration));
+}
+
+absl::StatusOr<std::unique_ptr<ReadQueue>> OfiFabric::OpenQueue(const QueueOptions& options) {
+  const std::uint32_t depth = std::clamp<std::uint32_t>(options.depth, 1, kMaxQueueDepth);
+  return std::make_unique<OfiQueue>(provider_, peers_, depth, options_.connect_timeout);
+}
+
+}  // namespace engram::fabric::ofi

@@ -1,0 +1,81 @@
+// The reader's side of libfabric one-sided reads. Each queue has an endpoint a peer, so that
+// abandoning a peer is closing its endpoint. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "fabric/fabric.h"
+#include "fabric/ofi/provider.h"
+
+namespace engram::fabric::ofi {
+
+struct OfiFabricOptions {
+  ProviderOptions provider = {};
+  // An endpoint that has not read its target's hello by then fails its reads as kUnreachable.
+  Duration connect_timeout = std::chrono::seconds(3);
+};
+
+struct OfiPeer {
+  TargetLocation location;
+  // shm: the process that owns the endpoint and the file of the endpoint, else 0 and empty.
+  int pid = 0;
+  std::string file;
+  std::atomic<bool> removed{false};
+};
+
+// The peers of a fabric. Shared with its queues, which may outlive it. Thread-safe.
+class OfiPeers {
+ public:
+  PeerId Add(std::shared_ptr<OfiPeer> peer);
+  void Remove(PeerId id);
+  std::shared_ptr<const OfiPeer> Find(PeerId id) const;
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<OfiPeer>> peers_;  // index = id - 1
+};
+
+// The caller's memory, registered where the provider wants it.
+class OfiRegion final : public MemoryRegion {
+ public:
+  OfiRegion(std::shared_ptr<const Provider> provider, std::span<std::byte> bytes,
+            Registration registration)
+      : provider_(std::move(provider)), bytes_(bytes), registration_(std::move(registration)) {}
+  std::span<std::byte> bytes() const override { return bytes_; }
+  void* descriptor() const {
+    return registration_.mr == nullptr ? nullptr : fi_mr_desc(registration_.mr.get());
+  }
+
+ private:
+  const std::shared_ptr<const Provider> provider_;  // outlives the registration
+  const std::span<std::byte> bytes_;
+  const Registration registration_;
+};
+
+class OfiFabric final : public Fabric {
+ public:
+  static absl::StatusOr<std::unique_ptr<OfiFabric>> Open(const OfiFabricOptions& options);
+
+  const FabricInfo& info() const override { return info_; }
+  // Reads the target's hello region to see that it is there and which incarnation it is.
+  absl::StatusOr<PeerId> AddPeer(const PeerAddress& address, Instant deadline) override;
+  void RemovePeer(PeerId peer) override;
+  absl::StatusOr<RemoteRegion> Import(const RemoteRegion& granted) override;
+  void Release(const RemoteRegion&) override {}
+  absl::StatusOr<std::unique_ptr<MemoryRegion>> Register(std::span<std::byte> memory,
+                                                         MemoryKind kind) override;
+  absl::StatusOr<std::unique_ptr<ReadQueue>> OpenQueue(const QueueOptions& options) override;
+
+ private:
+  OfiFabric() = default;
+
+  OfiFabricOptions options_;
+  std::shared_ptr<const Provider> provider_;
+  FabricInfo info_;
+  std::shared_ptr<OfiPeers> peers_ = std::make_shared<OfiPeers>();
+};
+
+}  // namespace engram::fabric::ofi

@@ -1,0 +1,282 @@
+#include "fabric/ofi/provider.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <rdma/fi_errno.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "engram/random.h"
+
+namespace engram::fabric::ofi {
+namespace {
+
+constexpr std::uint32_t kApiVersion = FI_VERSION(1, 15);
+constexpr std::uint64_t kMaxReadBytes = std::uint64_t{1} << 30;
+
+struct InfoFree {
+  void operator()(fi_info* info) const { fi_freeinfo(info); }
+};
+using Info = std::unique_ptr<fi_info, InfoFree>;
+
+Info Hints(const std::string& provider) {
+  Info hints(fi_allocinfo());
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->caps = FI_RMA | FI_READ | FI_REMOTE_READ;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  hints->domain_attr->threading = FI_THREAD_SAFE;
+  hints->domain_attr->av_type = FI_AV_UNSPEC;
+  if (!provider.empty()) hints->fabric_attr->prov_name = strdup(provider.c_str());
+  return hints;
+}
+
+// With cross-memory attach the shm provider reads any address of the target without looking at
+// keys, or lets the target write into a reader that has abandoned the read. Through its shared
+// segments it does neither. The provider reads its environment once, at the first fi_getinfo of the
+// process.
+void PrepareLibfabric() {
+  static const bool prepared = setenv("FI_SHM_DISABLE_CMA", "1", 1) == 0;
+  static_cast<void>(prepared);
+}
+
+std::string Memlock() {
+  rlimit limit{};
+  getrlimit(RLIMIT_MEMLOCK, &limit);
+  if (limit.rlim_cur == RLIM_INFINITY) return "memlock is unlimited";
+  return absl::StrCat("memlock is ", limit.rlim_cur >> 10, " KiB");
+}
+
+absl::Status Failed(const std::string& provider, std::string_view call, int error) {
+  return absl::UnavailableError(absl::StrCat("libfabric provider ", provider, ": ",
+                                             absl::string_view(call.data(), call.size()),
+                                             " failed: ", fi_strerror(std::abs(error))));
+}
+
+bool IsOffloaded(const std::string& provider) {
+  for (const char* prefix : {"verbs", "efa", "cxi", "opx", "psm3"}) {
+    if (provider.rfind(prefix, 0) == 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<Provider>> Provider::Open(const ProviderOptions& options) {
+  std::shared_ptr<Provider> provider(new Provider);
+  provider->name_ = options.provider;
+  PrepareLibfabric();
+  if (provider->is_shm()) RemoveStaleShmFiles();
+  const Info hints = Hints(options.provider);
+  const char* node = provider->is_shm() || options.bind.empty() ? nullptr : options.bind.c_str();
+  const int error = fi_getinfo(kApiVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
+                               hints.get(), &provider->info_);
+  if (error != 0) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "libfabric provider ", options.provider, " cannot be used",
+        node != nullptr ? absl::StrCat(" on ", node) : "", ": fi_getinfo says \"",
+        fi_strerror(-error), "\"; providers with remote reads on this machine: ",
+        absl::StrJoin(ListProviders(), ", "), "; choose one of them or install the device"));
+  }
+  if (absl::Status status = provider->OpenDomain(); !status.ok()) return status;
+  return provider;
+}
+
+absl::Status Provider::OpenDomain() {
+  fid_fabric* fabric = nullptr;
+  if (int error = fi_fabric(info_->fabric_attr, &fabric, nullptr); error != 0) {
+    return Failed(name_, "fi_fabric", error);
+  }
+  fabric_.reset(fabric);
+  fid_domain* domain = nullptr;
+  if (int error = fi_domain(fabric, info_, &domain, nullptr); error != 0) {
+    return Failed(name_, "fi_domain", error);
+  }
+  domain_.reset(domain);
+  const int mode = info_->domain_attr->mr_mode;
+  virtual_addresses_ = (mode & FI_MR_VIRT_ADDR) != 0;
+  provider_keys_ = (mode & FI_MR_PROV_KEY) != 0;
+  local_ = (mode & FI_MR_LOCAL) != 0;
+  offloaded_ = IsOffloaded(name_);
+  return absl::OkStatus();
+}
+
+Provider::~Provider() {
+  domain_.reset();
+  fabric_.reset();
+  if (info_ != nullptr) fi_freeinfo(info_);
+}
+
+std::uint32_t Provider::local_iov_limit() const {
+  return static_cast<std::uint32_t>(std::max<std::size_t>(info_->tx_attr->iov_limit, 1));
+}
+
+std::uint32_t Provider::remote_iov_limit() const {
+  return static_cast<std::uint32_t>(std::max<std::size_t>(info_->tx_attr->rma_iov_limit, 1));
+}
+
+std::uint64_t Provider::max_message_bytes() const {
+  return std::min<std::uint64_t>(info_->ep_attr->max_msg_size, kMaxReadBytes);
+}
+
+FabricInfo Provider::Describe() const {
+  FabricInfo info;
+  info.kind = FabricKind::kOfi;
+  info.provider = name_;
+  info.one_sided = true;
+  info.offloaded = offloaded_;
+  info.target_progress = !offloaded_;
+  info.needs_registration = local_;
+  info.max_op_bytes = max_message_bytes();
+  info.max_segments = std::min(kMaxLocalSegments, local_iov_limit());
+  info.wrong_key = WrongKey::kBreaksPeer;
+  return info;
+}
+
+absl::StatusOr<Endpoint> Provider::OpenEndpoint(std::size_t completions, bool blocking,
+                                                bool* can_block) const {
+  Endpoint out;
+  fi_av_attr av_attr{};
+  av_attr.type = info_->domain_attr->av_type;
+  av_attr.count = 1;
+  fid_av* av = nullptr;
+  if (int error = fi_av_open(domain_.get(), &av_attr, &av, nullptr); error != 0) {
+    return Failed(name_, "fi_av_open", error);
+  }
+  out.av.reset(av);
+  // The wait of shm yields the processor in a loop and forgets its timeout.
+  blocking = blocking && !is_shm();
+  fi_cq_attr cq_attr{};
+  cq_attr.size = completions;
+  cq_attr.format = FI_CQ_FORMAT_CONTEXT;
+  cq_attr.wait_obj = blocking ? FI_WAIT_UNSPEC : FI_WAIT_NONE;
+  fid_cq* cq = nullptr;
+  int error = fi_cq_open(domain_.get(), &cq_attr, &cq, nullptr);
+  if (error != 0 && blocking) {
+    blocking = false;
+    cq_attr.wait_obj = FI_WAIT_NONE;
+    error = fi_cq_open(domain_.get(), &cq_attr, &cq, nullptr);
+  }
+  if (error != 0) return Failed(name_, "fi_cq_open", error);
+  out.cq.reset(cq);
+  if (can_block != nullptr) *can_block = blocking;
+  fid_ep* ep = nullptr;
+  error = fi_endpoint(domain_.get(), info_, &ep, nullptr);
+  if (error != 0) return Failed(name_, "fi_endpoint", error);
+  out.ep.reset(ep);
+  error = fi_ep_bind(ep, &av->fid, 0);
+  if (error == 0) error = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV);
+  if (error == 0) error = fi_enable(ep);
+  if (error != 0) return Failed(name_, "fi_enable", error);
+  return out;
+}
+
+absl::StatusOr<Registration> Provider::Register(std::span<const std::byte> memory,
+                                                std::uint64_t access) const {
+  std::uint64_t wanted = 0;
+  if (!provider_keys_) {
+    const std::size_t bytes = std::min<std::size_t>(info_->domain_attr->mr_key_size, 8);
+    SystemRandom random;
+    wanted = bytes == 8 ? random.Next() : random.Next() & ((std::uint64_t{1} << bytes * 8) - 1);
+    // One key is libfabric's own for "none".
+    if (wanted == FI_KEY_NOTAVAIL) --wanted;
+  }
+  fid_mr* mr = nullptr;
+  const int error =
+      fi_mr_reg(domain_.get(), memory.data(), memory.size(), access, 0, wanted, 0, &mr, nullptr);
+  if (error != 0) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("libfabric provider ", name_, " cannot register ", memory.size(),
+                     " bytes: ", fi_strerror(-error), "; ", Memlock(),
+                     "; raise memlock (or run with CAP_IPC_LOCK), or hold less on this node"));
+  }
+  const std::uint64_t base =
+      virtual_addresses_ ? reinterpret_cast<std::uint64_t>(memory.data()) : 0;
+  Registration out;
+  out.mr.reset(mr);
+  out.address = base;
+  out.key = fi_mr_key(mr);
+  return out;
+}
+
+std::vector<std::string> ListProviders() {
+  PrepareLibfabric();
+  std::vector<std::string> names;
+  const Info hints = Hints("");
+  fi_info* all = nullptr;
+  if (fi_getinfo(kApiVersion, nullptr, nullptr, 0, hints.get(), &all) != 0) return names;
+  for (const fi_info* info = all; info != nullptr; info = info->next) {
+    names.emplace_back(info->fabric_attr->prov_name);
+  }
+  fi_freeinfo(all);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+void RemoveStaleShmFiles() {
+  DIR* folder = opendir("/dev/shm");
+  if (folder == nullptr) return;
+  while (const dirent* entry = readdir(folder)) {
+    int pid = 0, domain = 0, endpoint = 0, length = 0;
+    // The provider names its files PID:DOMAIN:ENDPOINT.
+    if (sscanf(entry->d_name, "%d:%d:%d%n", &pid, &domain, &endpoint, &length) != 3) continue;
+    if (static_cast<std::size_t>(length) != strlen(entry->d_name) || pid <= 0) continue;
+    if (kill(pid, 0) == 0 || errno != ESRCH) continue;
+    unlink(absl::StrCat("/dev/shm/", entry->d_name).c_str());
+  }
+  closedir(folder);
+}
+
+std::string FormatLocation(const TargetLocation& location) {
+  std::vector<std::byte> bytes(24);
+  const std::uint64_t words[] = {location.incarnation.value(), location.hello_address,
+                                 location.hello_key};
+  memcpy(bytes.data(), words, sizeof words);
+  bytes.insert(bytes.end(), location.name.begin(), location.name.end());
+  std::string text = location.provider + "!";
+  for (std::byte byte : bytes) {
+    text.push_back("0123456789abcdef"[static_cast<int>(byte) >> 4]);
+    text.push_back("0123456789abcdef"[static_cast<int>(byte) & 15]);
+  }
+  return text;
+}
+
+absl::StatusOr<TargetLocation> ParseLocation(std::string_view text) {
+  const std::size_t mark = text.find('!');
+  std::vector<std::byte> bytes;
+  bool sound = mark != std::string_view::npos && mark > 0 && (text.size() - mark) % 2 == 1;
+  for (std::size_t at = mark + 1; sound && at + 1 < text.size(); at += 2) {
+    int value = 0;
+    for (const char c : text.substr(at, 2)) {
+      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+      sound = sound && digit >= 0;
+      value = value * 16 + digit;
+    }
+    bytes.push_back(static_cast<std::byte>(value));
+  }
+  if (!sound || bytes.size() <= 24 || bytes.size() > 24 + 1024) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ofi address \"", absl::string_view(text.data(), text.size()),
+                     "\": wanted is provider!hex as a target gives it"));
+  }
+  std::uint64_t words[3];
+  memcpy(words, bytes.data(), sizeof words);
+  TargetLocation out;
+  out.provider = text.substr(0, mark);
+  out.incarnation = Incarnation(words[0]);
+  out.hello_address = words[1];
+  out.hello_key = words[2];
+  out.name.assign(bytes.begin() + 24, bytes.end());
+  return out;
+}
+
+}  // namespace engram::fabric::ofi

@@ -1,0 +1,117 @@
+// One libfabric provider opened in this process: fabric, domain, and what its memory registration
+// wants. Everything that differs between providers is decided here, once, from what fi_getinfo
+// says; FABRIC section 1d has the table.
+#pragma once
+
+#include <rdma/fabric.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_eq.h>
+#include <rdma/fi_rma.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "fabric/fabric.h"
+
+namespace engram::fabric::ofi {
+
+struct FidClose {
+  template <class T>
+  void operator()(T* object) const {
+    fi_close(&object->fid);
+  }
+};
+template <class T>
+using Fid = std::unique_ptr<T, FidClose>;
+
+struct ProviderOptions {
+  std::string provider = "tcp;ofi_rxm";
+  std::string bind = "127.0.0.1";  // address of the interface; not used by shm
+};
+
+// An endpoint with what it needs. Closing it (in reverse order) flushes what is outstanding.
+struct Endpoint {
+  Fid<fid_av> av;
+  Fid<fid_cq> cq;
+  Fid<fid_ep> ep;
+};
+
+// Registered memory and what a peer needs to reach it. Unregisters at its end.
+struct Registration {
+  Fid<fid_mr> mr;
+  std::uint64_t address = 0;  // of the first byte, in the provider's style
+  std::uint64_t key = 0;
+};
+
+// Thread-safe.
+class Provider {
+ public:
+  // FailedPrecondition names the provider, what fi_getinfo said and which providers there are.
+  static absl::StatusOr<std::shared_ptr<Provider>> Open(const ProviderOptions& options);
+  ~Provider();
+
+  const std::string& name() const { return name_; }
+  FabricInfo Describe() const;
+  std::uint32_t local_iov_limit() const;
+  std::uint32_t remote_iov_limit() const;
+  std::uint64_t max_message_bytes() const;
+  bool needs_local_registration() const { return local_; }
+  bool is_shm() const { return name_ == "shm"; }
+  // The target's NIC serves reads without the target's program.
+  bool offloaded() const { return offloaded_; }
+
+  // `blocking`: with a wait object for fi_cq_sread, where the provider has one.
+  absl::StatusOr<Endpoint> OpenEndpoint(std::size_t completions, bool blocking,
+                                        bool* can_block = nullptr) const;
+  // Registers for `access` (FI_READ: reads land here; FI_REMOTE_READ: peers read here).
+  // ResourceExhausted names memlock.
+  absl::StatusOr<Registration> Register(std::span<const std::byte> memory,
+                                        std::uint64_t access) const;
+
+ private:
+  Provider() = default;
+  absl::Status OpenDomain();
+
+  std::string name_;
+  fi_info* info_ = nullptr;
+  Fid<fid_fabric> fabric_;
+  Fid<fid_domain> domain_;
+  bool virtual_addresses_ = false;
+  bool provider_keys_ = false;
+  bool local_ = false;
+  bool offloaded_ = false;
+};
+
+// Names of the providers that can do remote reads on this machine, e.g. "tcp;ofi_rxm", "shm".
+std::vector<std::string> ListProviders();
+
+// Removes what the shm provider of processes that died by a signal left in /dev/shm.
+void RemoveStaleShmFiles();
+
+// Where a target is: its endpoint's name, which is new at each start, its incarnation, and a small
+// region that a reader checks it by.
+struct TargetLocation {
+  std::string provider;
+  std::vector<std::byte> name;
+  Incarnation incarnation;
+  std::uint64_t hello_address = 0;
+  std::uint64_t hello_key = 0;
+};
+// PathAddress::address, "provider!hex".
+std::string FormatLocation(const TargetLocation& location);
+absl::StatusOr<TargetLocation> ParseLocation(std::string_view text);
+
+// What lies in the hello region.
+struct HelloRegion {
+  std::uint64_t magic = 0x4d415247'4e450001;
+  std::uint64_t incarnation = 0;
+};
+
+}  // namespace engram::fabric::ofi
