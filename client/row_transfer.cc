@@ -149,10 +149,13 @@ void RowReader::CheckSeals(Request& request) {
   if (failed == 0) return;
   counters_.seal_failures.Add(failed);
   const std::array<std::uint32_t, kSealBatch> checked = request.unchecked;
+  // All bad rows are open again before the first of them fails: that one must not settle its part
+  // while another bad row still counts as landed.
   for (std::uint32_t i = 0; i < count; ++i) {
-    if (!bad[i]) continue;
-    ++request.parts[request.rows[checked[i]].part].open;
-    Failed(request, checked[i], ReadStatus::kCorrupt);
+    if (bad[i]) ++request.parts[request.rows[checked[i]].part].open;
+  }
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (bad[i]) Failed(request, checked[i], ReadStatus::kCorrupt);
   }
 }
 
