@@ -1,0 +1,56 @@
+// What the simulated processes of one run share: the world, the machines' memory, how to reach each
+// other, the truth about every table, and the counts that a run reports. A plain struct.
+// Thread-confined: call from the owner thread only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "client/protocol_switches.h"
+#include "engram/shard_layout.h"
+#include "engram/synthetic.h"
+#include "engram/table_spec.h"
+#include "tests/simulation/sim_fabric.h"
+#include "tests/simulation/world.h"
+
+namespace engram::simulation {
+
+class SimController;
+class SimNode;
+
+struct Results {
+  std::uint64_t requests = 0;
+  std::uint64_t rows_right = 0;
+  std::uint64_t rows_wrong = 0;
+  std::uint64_t rows_failed = 0;
+  std::uint64_t retired = 0;  // replicas whose memory was reused
+  std::uint64_t refused = 0;  // reads whose key or range was not granted
+  Results& operator+=(const Results& other) {
+    requests += other.requests;
+    rows_right += other.rows_right;
+    rows_wrong += other.rows_wrong;
+    rows_failed += other.rows_failed;
+    retired += other.retired;
+    refused += other.refused;
+    return *this;
+  }
+};
+
+struct Cluster {
+  World* world = nullptr;
+  client::ProtocolSwitches switches;
+  Machines machines;
+  SimController* controller = nullptr;
+  std::map<std::string, SimNode*> by_endpoint;
+  // Every table that was ever created, as its creator knows it.
+  std::map<TableUid, TableRecord> tables;
+  Results results;
+};
+
+// Every row as it should be: a function of the table's seed and the row's number.
+inline void GoldenRow(const TableRecord& table, RowId row, std::span<std::byte> out) {
+  FillSyntheticRow(table.source.seed, row, out);
+}
+
+}  // namespace engram::simulation

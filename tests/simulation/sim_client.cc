@@ -1,0 +1,388 @@
+#include "tests/simulation/sim_client.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "engram/check.h"
+#include "engram/poison.h"
+#include "tests/simulation/sim_controller.h"
+#include "tests/simulation/sim_node.h"
+
+namespace engram::simulation {
+
+using namespace std::chrono_literals;  // NOLINT: durations of a scenario
+namespace session = client::session;
+
+namespace {
+
+constexpr std::size_t kRowsMost = 8;
+
+}  // namespace
+
+SimClient::SimClient(Cluster* cluster, std::string name, std::int64_t rate_ppm,
+                     std::optional<FabricKind> forced)
+    : cluster_(cluster),
+      process_(cluster->world, std::move(name), rate_ppm, cluster->world->Between(0s, 100s)),
+      forced_(forced) {}
+
+SimClient::~SimClient() = default;
+
+void SimClient::Start() {
+  process_.Start();
+  life_ = std::make_unique<Life>();
+  const FabricKind kinds[2] = {FabricKind::kMapped, FabricKind::kOfi};
+  for (std::size_t i = 0; i < 2; ++i) {
+    life_->fabrics[i] = std::make_unique<SimFabric>(
+        kinds[i], &process_, &cluster_->machines, [this] { PollSoon(); },
+        !cluster_->switches.wait_for_started_reads);
+  }
+  life_->map = std::make_unique<client::MapFollower>();
+  FollowMap(client::MapFollower::Start{});
+  PollForEver();
+}
+
+void SimClient::Crash() {
+  if (!life_) return;
+  process_.Crash();
+  life_.reset();
+}
+
+// ---- the map ----
+
+void SimClient::FollowMap(const client::MapFollower::Event& event) {
+  for (const auto& action : life_->map->OnEvent(process_.Now(), event)) {
+    if (const auto* ask = std::get_if<client::MapFollower::Subscribe>(&action)) {
+      Subscribe(*ask);
+    } else {
+      UseMap(*std::get<client::MapFollower::UseMap>(action).map);
+    }
+  }
+  if (const auto next = life_->map->NextTimer()) {
+    process_.AtLocal(*next, [this] { FollowMap(client::MapFollower::Timer{}); });
+  }
+}
+
+void SimClient::Subscribe(const client::MapFollower::Subscribe& ask) {
+  if (life_->watch) life_->watch->Close(&process_);
+  const auto lost = [this, number = ask.subscription] {
+    FollowMap(client::MapFollower::StreamLost{number});
+  };
+  life_->watch = cluster_->controller->Watch(
+      &process_, ask.from, [this, number = ask.subscription](const MapDelta& delta) {
+        FollowMap(client::MapFollower::DeltaArrived{number, delta});
+      });
+  if (life_->watch) {
+    life_->watch->OnLost(&process_, lost);
+  } else {
+    process_.After(1ms, lost);
+  }
+}
+
+void SimClient::UseMap(const ShardMap& map) {
+  for (const auto& [id, node] : map.nodes()) {
+    if (!node.alive) continue;
+    NodeLink& link = life_->nodes[id.name];
+    if (link.session) {
+      Feed(id.name, session::NodeMoved{node.incarnation, node.endpoint});
+      continue;
+    }
+    client::ClientSessionOptions options;
+    options.client = process_.name();
+    options.node = id;
+    options.incarnation = node.incarnation;
+    options.endpoint = node.endpoint;
+    options.quiescence_poll = 5ms;
+    for (const auto& [uid, table] : life_->tables) options.tables.push_back(uid);
+    link.node = cluster_->by_endpoint.at(node.endpoint);
+    link.session = std::make_unique<client::ClientSession>(
+        std::move(options), &life_->quiescence, &cluster_->world->random(), cluster_->switches);
+    Feed(id.name, session::Start{});
+  }
+  for (const auto& [uid, table] : map.tables()) {
+    if (table.state == TableState::kReady && !life_->tables.contains(uid)) UseTable(uid);
+  }
+  for (auto& [uid, table] : life_->tables) {
+    if (map.FindTable(uid) == nullptr) table.gone = true;
+  }
+}
+
+void SimClient::UseTable(const TableUid& uid) {
+  TableLink& table = life_->tables[uid];
+  table.record = cluster_->tables.at(uid);
+  table.board = std::make_unique<client::RouteBoard>(&life_->quiescence, BuildRoutes(table.record));
+  client::RowReader::Options options;
+  options.table =
+      std::make_shared<const client::ReadTable>(uid, table.record.spec, table.record.options);
+  options.board = table.board.get();
+  for (const auto& fabric : life_->fabrics) options.fabrics.push_back(fabric.get());
+  options.clock = &process_.clock();
+  options.max_rows = kRowsMost;
+  options.max_parts = 2;
+  options.slots = 2;
+  options.queue_depth = 64;
+  options.switches = cluster_->switches;
+  auto reader = client::RowReader::Open(options);
+  ENGRAM_CHECK(reader.ok());
+  table.reader = *std::move(reader);
+  for (std::size_t loop = 0; loop < 2; ++loop) {
+    process_.After(cluster_->world->Between(0ms, 20ms),
+                   [this, uid, loop] { StartRead(uid, loop); });
+  }
+  for (auto& [name, link] : life_->nodes) Feed(name, session::WantTable{uid});
+}
+
+// ---- sessions ----
+
+void SimClient::Feed(const std::string& name, session::Event event) {
+  NodeLink& link = life_->nodes.at(name);
+  link.pending.push_back(std::move(event));
+  if (link.feeding) return;
+  link.feeding = true;
+  while (!link.pending.empty()) {
+    const session::Event next = std::move(link.pending.front());
+    link.pending.pop_front();
+    for (const session::Action& action : link.session->OnEvent(process_.Now(), next)) {
+      std::visit([&](const auto& what) { Do(name, link, what); }, action);
+    }
+  }
+  link.feeding = false;
+  ArmTimer(name);
+}
+
+void SimClient::ArmTimer(const std::string& name) {
+  NodeLink& link = life_->nodes.at(name);
+  const std::optional<Instant> next = link.session->NextTimer();
+  const std::uint64_t armed = ++link.armed;
+  if (!next) return;
+  process_.AtLocal(*next, [this, name, armed] {
+    if (armed == life_->nodes.at(name).armed) Feed(name, session::Timer{});
+  });
+}
+
+void SimClient::Do(const std::string& name, NodeLink& link, const session::OpenStream& action) {
+  auto accepted = link.node->Accept(
+      &process_, [this, name, opening = action.session](const NodeMessage& message) {
+        Feed(name, session::NodeSaid{opening, message});
+      });
+  const auto lost = [this, name, opening = action.session] {
+    Feed(name, session::StreamLost{opening, absl::UnavailableError("the stream broke")});
+  };
+  link.stream.reset();
+  if (!accepted) {
+    process_.After(1ms, lost);
+    return;
+  }
+  link.stream = accepted->stream;
+  link.stream_id = accepted->id.value();
+  link.stream->OnLost(&process_, lost);
+}
+
+void SimClient::Do(const std::string&, NodeLink& link, const session::SendToNode& action) {
+  if (!link.stream) return;
+  link.stream->Send(&process_, [node = link.node, id = link.stream_id, message = action.message] {
+    node->Hear(poolserver::StreamId(id), message);
+  });
+}
+
+void SimClient::Do(const std::string&, NodeLink& link, const session::CloseStream&) {
+  if (link.stream) link.stream->Close(&process_);
+  link.stream.reset();
+}
+
+void SimClient::Do(const std::string&, NodeLink& link, const session::SessionStarted& action) {
+  link.opened = action.opened;
+  link.lease = action.lease;
+  link.peers.clear();
+  for (std::size_t path = 0; path < action.opened.paths.size(); ++path) {
+    const fabric::PeerAddress address{action.opened.paths[path], action.opened.token,
+                                      action.opened.node, action.opened.incarnation};
+    const auto peer = life_->fabrics[path]->AddPeer(address, process_.Now() + 1s);
+    link.peers.push_back(peer.ok() ? std::optional(*peer) : std::nullopt);
+  }
+}
+
+void SimClient::Do(const std::string& name, NodeLink&, const session::ReachSuccessors& action) {
+  process_.After(cluster_->world->Between(0ms, 50ms),
+                 [this, name, opening = action.session, revision = action.revision] {
+                   Feed(name, session::SuccessorsReached{opening, revision});
+                 });
+}
+
+void SimClient::Import(NodeLink& link, const Grant& grant) {
+  std::vector<Imported>& imports = link.routed[grant.shard];
+  ENGRAM_CHECK(imports.empty());
+  for (const GrantPath& path : grant.paths) {
+    if (!link.peers.at(path.path)) continue;
+    const fabric::RemoteRegion granted{*link.peers[path.path], path.address, path.length, path.key};
+    auto region = life_->fabrics[path.path]->Import(granted);
+    ENGRAM_CHECK(region.ok());
+    imports.push_back({path.path, static_cast<std::uint8_t>(path.path), *region});
+  }
+}
+
+void SimClient::Release(const std::vector<Imported>& imports) {
+  for (const Imported& import : imports) life_->fabrics[import.fabric]->Release(import.region);
+}
+
+void SimClient::Do(const std::string& name, NodeLink& link, const session::ChangeRoutes& action) {
+  for (const Grant& grant : action.granted) Import(link, grant);
+  for (const ShardKey& shard : action.withdrawn) {
+    const auto routed = link.routed.extract(shard);
+    ENGRAM_CHECK(!routed.empty());
+    link.leaving[shard] = routed.mapped();
+  }
+  Feed(name, session::RoutesChanged{action.session, action.revision, PublishRoutes()});
+}
+
+void SimClient::Do(const std::string& name, NodeLink& link, const session::ReleaseRegions& action) {
+  for (const ShardKey& shard : action.withdrawn) {
+    const auto leaving = link.leaving.extract(shard);
+    ENGRAM_CHECK(!leaving.empty());
+    Release(leaving.mapped());
+  }
+  Feed(name, session::RegionsReleased{action.session, action.revision});
+}
+
+void SimClient::Do(const std::string& name, NodeLink& link, const session::VoidRoutes& action) {
+  cluster_->world->Trace(
+      absl::StrCat(process_.name(), " voids ", name, ": ", action.why.ToString()));
+  link.leaving.merge(link.routed);
+  ENGRAM_CHECK(link.routed.empty());
+  Feed(name, session::RoutesVoided{action.session, PublishRoutes()});
+}
+
+void SimClient::Do(const std::string& name, NodeLink& link, const session::ReleaseAll& action) {
+  for (const auto& [shard, imports] : link.leaving) Release(imports);
+  link.leaving.clear();
+  for (std::size_t path = 0; path < link.peers.size(); ++path) {
+    if (link.peers[path]) life_->fabrics[path]->RemovePeer(*link.peers[path]);
+  }
+  link.peers.clear();
+  link.lease.reset();
+  Feed(name, session::AllReleased{action.session});
+}
+
+std::shared_ptr<const client::Routes> SimClient::BuildRoutes(const TableRecord& table) {
+  client::Routes::Builder::Options options;
+  options.shards = ShardLayout(table.spec, table.options).shards();
+  options.forced = forced_;
+  client::Routes::Builder builder(options);
+  for (const auto& [name, link] : life_->nodes) {
+    if (link.routed.empty()) continue;
+    const std::uint16_t index =
+        builder.AddSession({{name}, link.opened.incarnation, link.session->received(), link.lease});
+    for (const auto& [shard, imports] : link.routed) {
+      if (shard.table != table.uid) continue;
+      for (const Imported& import : imports) {
+        builder.Add(shard.shard, index, import.fabric, link.opened.paths[import.path],
+                    import.region);
+      }
+    }
+  }
+  return builder.Build();
+}
+
+client::RouteVersion SimClient::PublishRoutes() {
+  client::RouteVersion version = life_->quiescence.Publish();
+  for (auto& [uid, table] : life_->tables) {
+    version = table.board->Publish(BuildRoutes(table.record));
+  }
+  return version;
+}
+
+// ---- reading ----
+
+void SimClient::StartRead(const TableUid& uid, std::size_t number) {
+  const auto it = life_->tables.find(uid);
+  if (it == life_->tables.end()) return;
+  TableLink& table = it->second;
+  Loop& loop = table.loops[number];
+  if (loop.slot == client::RowReader::kNoSlot) {
+    if (table.gone) {
+      const Loop& other = table.loops[1 - number];
+      if (other.slot == client::RowReader::kNoSlot) life_->tables.erase(it);
+      return;
+    }
+    const std::uint32_t row_bytes = table.reader->table().layout.row_bytes();
+    loop.rows.clear();
+    const std::uint64_t count = 1 + cluster_->world->Below(kRowsMost);
+    for (std::uint64_t i = 0; i < count; ++i) {
+      loop.rows.emplace_back(cluster_->world->Below(table.reader->table().layout.rows()));
+    }
+    loop.out.assign(count * row_bytes, std::byte{0xee});
+    loop.status.assign(count, ReadStatus::kInvalid);
+    client::ReadPart part;
+    part.ids = loop.rows.data();
+    part.run_rows = static_cast<std::uint32_t>(count);
+    part.row_limit = table.reader->table().layout.rows();
+    part.out = loop.out.data();
+    part.row_stride = row_bytes;
+    part.row_status = loop.status.data();
+    client::ReadRequest request;
+    request.parts = {&part, 1};
+    request.deadline = process_.Now() + cluster_->world->Between(200ms, 1'500ms);
+    loop.slot = table.reader->Start(request);
+    ENGRAM_CHECK(loop.slot >= 0);
+    PollSoon();
+  }
+  process_.After(cluster_->world->Between(2ms, 30ms),
+                 [this, uid, number] { StartRead(uid, number); });
+}
+
+void SimClient::PollSoon() {
+  if (!life_ || life_->poll_due) return;
+  life_->poll_due = true;
+  process_.After(cluster_->world->Between(0us, 300us), [this] { Poll(); });
+}
+
+void SimClient::PollForEver() {
+  Poll();
+  process_.After(20ms, [this] { PollForEver(); });
+}
+
+void SimClient::Poll() {
+  life_->poll_due = false;
+  for (auto& [uid, table] : life_->tables) {
+    table.reader->Progress();
+    for (Loop& loop : table.loops) {
+      if (loop.slot >= 0 && table.reader->Done(loop.slot)) Finish(table, loop);
+    }
+  }
+}
+
+void SimClient::Finish(TableLink& table, Loop& loop) {
+  const bool whole = table.reader->State(loop.slot, 0) == client::PartState::kReady;
+  table.reader->Collect(loop.slot);
+  loop.slot = client::RowReader::kNoSlot;
+  ++cluster_->results.requests;
+  if (whole) last_whole_read_ = cluster_->world->now();
+  Check(table, loop, whole);
+}
+
+void SimClient::Check(const TableLink& table, const Loop& loop, bool whole) {
+  const std::uint32_t row_bytes = table.record.spec.RowBytes();
+  std::vector<std::byte> golden(row_bytes);
+  for (std::size_t i = 0; i < loop.rows.size(); ++i) {
+    const std::byte* row = loop.out.data() + i * row_bytes;
+    const bool delivered = loop.status[i] == ReadStatus::kOk;
+    if (delivered) {
+      GoldenRow(table.record, loop.rows[i], golden);
+    } else {
+      golden = table.reader->table().poison;
+      ++cluster_->results.rows_failed;
+    }
+    if (whole && !delivered) cluster_->world->Fail("a part is ready without one of its rows");
+    if (std::memcmp(row, golden.data(), row_bytes) == 0) {
+      cluster_->results.rows_right += delivered ? 1 : 0;
+      continue;
+    }
+    ++cluster_->results.rows_wrong;
+    cluster_->world->Fail(absl::StrCat(
+        "wrong row: ", process_.name(), " was given wrong bytes of row ", loop.rows[i].value(),
+        " of table ", table.record.name.Full(), delivered ? "" : " (as poison)"));
+    return;
+  }
+}
+
+}  // namespace engram::simulation

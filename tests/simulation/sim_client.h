@@ -1,0 +1,123 @@
+// A client of the simulation: the real map follower, sessions, route boards and row readers in one
+// process, with streams, timers and polling that the world decides on. It reads random rows of
+// every Ready table and compares each delivered row with the golden one. Thread-confined: call from
+// the owner thread only.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "client/map_follower.h"
+#include "client/quiescence.h"
+#include "client/route_board.h"
+#include "client/row_reader.h"
+#include "client/session.h"
+#include "tests/simulation/cluster.h"
+#include "tests/simulation/sim_fabric.h"
+
+namespace engram::simulation {
+
+class SimNode;
+
+class SimClient {
+ public:
+  // `forced`: read over this fabric only.
+  SimClient(Cluster* cluster, std::string name, std::int64_t rate_ppm,
+            std::optional<FabricKind> forced);
+  ~SimClient();
+
+  Process& process() { return process_; }
+  void Start();
+  void Crash();
+  // When a request was last delivered whole, by the world's clock.
+  Instant last_whole_read() const { return last_whole_read_; }
+  const ShardMap* map() const { return life_ ? life_->map->map().get() : nullptr; }
+
+ private:
+  struct Imported {
+    std::uint32_t path = 0;
+    std::uint8_t fabric = 0;
+    fabric::RemoteRegion region;
+  };
+  using Imports = std::map<ShardKey, std::vector<Imported>>;
+  struct NodeLink {
+    std::unique_ptr<client::ClientSession> session;
+    std::shared_ptr<Stream> stream;
+    std::uint64_t stream_id = 0;
+    SimNode* node = nullptr;
+    SessionOpened opened;
+    std::shared_ptr<const client::ReadLease> lease;
+    std::vector<std::optional<fabric::PeerId>> peers;  // by path
+    Imports routed, leaving;
+    std::deque<client::session::Event> pending;
+    bool feeding = false;
+    std::uint64_t armed = 0;
+  };
+  struct Loop {  // one request after the other
+    client::RowReader::Slot slot = client::RowReader::kNoSlot;
+    std::vector<RowId> rows;
+    std::vector<std::byte> out;
+    std::vector<ReadStatus> status;
+  };
+  struct TableLink {
+    TableRecord record;
+    Loop loops[2];  // their memory outlives the reader
+    std::unique_ptr<client::RouteBoard> board;
+    std::unique_ptr<client::RowReader> reader;
+    bool gone = false;
+  };
+  struct Life {
+    client::Quiescence quiescence;
+    std::unique_ptr<SimFabric> fabrics[2];
+    std::unique_ptr<client::MapFollower> map;
+    std::shared_ptr<Stream> watch;
+    std::map<std::string, NodeLink> nodes;
+    std::map<TableUid, TableLink> tables;
+    bool poll_due = false;
+  };
+
+  // ---- the map ----
+  void FollowMap(const client::MapFollower::Event& event);
+  void Subscribe(const client::MapFollower::Subscribe& ask);
+  void UseMap(const ShardMap& map);
+  void UseTable(const TableUid& uid);
+
+  // ---- sessions ----
+  void Feed(const std::string& name, client::session::Event event);
+  void ArmTimer(const std::string& name);
+  void Do(const std::string& name, NodeLink& link, const client::session::OpenStream& action);
+  void Do(const std::string& name, NodeLink& link, const client::session::SendToNode& action);
+  void Do(const std::string& name, NodeLink& link, const client::session::CloseStream& action);
+  void Do(const std::string& name, NodeLink& link, const client::session::SessionStarted& action);
+  void Do(const std::string& name, NodeLink& link, const client::session::ReachSuccessors& action);
+  void Do(const std::string& name, NodeLink& link, const client::session::ChangeRoutes& action);
+  void Do(const std::string& name, NodeLink& link, const client::session::ReleaseRegions& action);
+  void Do(const std::string& name, NodeLink& link, const client::session::VoidRoutes& action);
+  void Do(const std::string& name, NodeLink& link, const client::session::ReleaseAll& action);
+  void Do(const std::string&, NodeLink&, const client::session::Stopped&) {}
+  void Import(NodeLink& link, const Grant& grant);
+  void Release(const std::vector<Imported>& imports);
+  // Publishes the routes of every table.
+  client::RouteVersion PublishRoutes();
+  std::shared_ptr<const client::Routes> BuildRoutes(const TableRecord& table);
+
+  // ---- reading ----
+  void StartRead(const TableUid& uid, std::size_t loop);
+  void Poll();
+  void PollSoon();
+  void PollForEver();
+  void Finish(TableLink& table, Loop& loop);
+  void Check(const TableLink& table, const Loop& loop, bool whole);
+
+  Cluster* const cluster_;
+  Process process_;
+  const std::optional<FabricKind> forced_;
+  Instant last_whole_read_{};
+  std::unique_ptr<Life> life_;
+};
+
+}  // namespace engram::simulation

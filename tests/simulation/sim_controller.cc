@@ -1,0 +1,151 @@
+#include "tests/simulation/sim_controller.h"
+
+#include "absl/strings/str_cat.h"
+#include "engram/check.h"
+#include "tests/simulation/sim_node.h"
+
+namespace engram::simulation {
+
+using namespace std::chrono_literals;  // NOLINT: durations of a scenario
+
+SimController::SimController(Cluster* cluster, std::int64_t rate_ppm)
+    : cluster_(cluster),
+      process_(cluster->world, "controller", rate_ppm, cluster->world->Between(0s, 100s)) {
+  cluster_->controller = this;
+}
+
+void SimController::Start() {
+  process_.Start();
+  life_ = std::make_unique<Life>();
+  placement::ControllerOptions options;
+  options.heartbeat_every = 500ms;
+  options.dead_after = 2s;
+  options.retry_after = 1s;
+  options.unix_ms = [this] {
+    return std::chrono::duration_cast<std::chrono::milliseconds>(
+               cluster_->world->now().time_since_epoch())
+        .count();
+  };
+  auto opened =
+      placement::Controller::Open(process_.Now(), options, &store_, &cluster_->world->random());
+  ENGRAM_CHECK(opened.ok());
+  life_->controller = *std::move(opened);
+  Tick();
+}
+
+void SimController::Crash() {
+  if (!life_) return;
+  process_.Crash();
+  life_.reset();
+}
+
+void SimController::Tick() {
+  Feed(placement::Tick{});
+  process_.After(200ms, [this] { Tick(); });
+}
+
+void SimController::Feed(placement::Event event) {
+  const auto actions = life_->controller->OnEvent(process_.Now(), std::move(event));
+  for (const placement::Action& action : actions) {
+    std::visit([this](const auto& what) { Do(what); }, action);
+  }
+}
+
+// ---- operators ----
+
+void SimController::Load(const TableName& name, const TableSpec& spec, const TableOptions& options,
+                         std::uint64_t seed) {
+  if (!life_ || process_.stopped()) return;
+  placement::LoadRequest request;
+  request.caller = {"operator", "", absl::StrCat("load-", name.Full())};
+  request.name = name;
+  request.spec = spec;
+  request.options = options;
+  request.source.seed = seed;
+  Feed(placement::LoadAsked{placement::CallId(++last_call_), std::move(request)});
+}
+
+void SimController::Delete(const TableName& name) {
+  if (!life_ || process_.stopped()) return;
+  placement::DeleteRequest request;
+  request.caller = {"operator", "", absl::StrCat("delete-", name.Full())};
+  request.name = name;
+  Feed(placement::DeleteAsked{placement::CallId(++last_call_), std::move(request)});
+}
+
+void SimController::Do(const placement::Answer& action) {
+  if (action.table.ok()) {
+    cluster_->tables.try_emplace(action.table->uid, *action.table);
+  } else {
+    cluster_->world->Trace(absl::StrCat("answer: ", action.table.status().ToString()));
+  }
+}
+
+void SimController::Do(const placement::Say& action) {
+  cluster_->world->Trace("controller: " + action.text);
+}
+
+void SimController::Do(const placement::Deposed& action) {
+  cluster_->world->Fail("the only controller was deposed: " + action.why.ToString());
+}
+
+// ---- nodes ----
+
+std::optional<SimController::Link> SimController::Accept(Process* process, SimNode* node) {
+  if (!life_) return std::nullopt;
+  const std::uint64_t id = ++last_link_;
+  auto stream = Stream::Connect(cluster_->world, process, &process_);
+  stream->OnLost(&process_, [this, id] {
+    life_->nodes.erase(id);
+    Feed(placement::LinkBroke{placement::LinkId(id)});
+  });
+  life_->nodes[id] = {stream, node};
+  return Link{stream, id};
+}
+
+void SimController::HearNode(std::uint64_t link, const NodeToController& message) {
+  if (life_->nodes.contains(link)) {
+    Feed(placement::NodeSaid{placement::LinkId(link), message});
+  }
+}
+
+void SimController::Do(const placement::SendToNode& action) {
+  const auto it = life_->nodes.find(action.link.value());
+  if (it == life_->nodes.end()) return;
+  it->second.stream->Send(
+      &process_, [node = it->second.node, link = action.link.value(), message = action.message] {
+        node->HearController(link, message);
+      });
+}
+
+void SimController::Do(const placement::CloseLink& action) {
+  const auto it = life_->nodes.find(action.link.value());
+  if (it == life_->nodes.end()) return;
+  it->second.stream->Close(&process_);
+  life_->nodes.erase(it);
+}
+
+// ---- clients ----
+
+std::shared_ptr<Stream> SimController::Watch(Process* client, Epoch from,
+                                             std::function<void(const MapDelta&)> deliver) {
+  if (!life_) return nullptr;
+  const std::uint64_t id = ++last_link_;
+  auto stream = Stream::Connect(cluster_->world, client, &process_);
+  stream->OnLost(&process_, [this, id] { life_->watchers.erase(id); });
+  life_->watchers[id] = {stream, deliver};
+  const placement::ClusterState& state = life_->controller->state();
+  if (from != state.epoch) {
+    stream->Send(&process_, [deliver, snapshot = state.Snapshot()] { deliver(snapshot); });
+  }
+  return stream;
+}
+
+void SimController::Do(const placement::MapChanged& action) {
+  for (auto& [id, watcher] : life_->watchers) {
+    watcher.stream->Send(&process_,
+                         [deliver = watcher.deliver, delta = action.delta] { deliver(*delta); });
+  }
+}
+
+}  // namespace engram::simulation

@@ -1,0 +1,80 @@
+// The controller of the simulation: the real placement::Controller on a store that survives its
+// crashes, with streams that the world decides on. Thread-confined: call from the owner thread
+// only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "placement/ops/controller.h"
+#include "placement/store/memory_store.h"
+#include "tests/simulation/cluster.h"
+
+namespace engram::simulation {
+
+class SimNode;
+
+class SimController {
+ public:
+  SimController(Cluster* cluster, std::int64_t rate_ppm);
+
+  Process& process() { return process_; }
+  void Start();
+  void Crash();
+  // Null while the process is dead.
+  const placement::Controller* controller() const {
+    return life_ ? life_->controller.get() : nullptr;
+  }
+
+  // An operator asks; nothing happens when the process is dead or stopped. The same `request` again
+  // is the same attempt.
+  void Load(const TableName& name, const TableSpec& spec, const TableOptions& options,
+            std::uint64_t seed);
+  void Delete(const TableName& name);
+
+  struct Link {
+    std::shared_ptr<Stream> stream;
+    std::uint64_t id = 0;
+  };
+  // Called by a node's process. Nothing when nobody listens.
+  std::optional<Link> Accept(Process* process, SimNode* node);
+  void HearNode(std::uint64_t link, const NodeToController& message);
+  // Called by a client's process: WatchMap.
+  std::shared_ptr<Stream> Watch(Process* client, Epoch from,
+                                std::function<void(const MapDelta&)> deliver);
+
+ private:
+  struct NodeEnd {
+    std::shared_ptr<Stream> stream;
+    SimNode* node = nullptr;
+  };
+  struct Watcher {
+    std::shared_ptr<Stream> stream;
+    std::function<void(const MapDelta&)> deliver;
+  };
+  struct Life {
+    std::unique_ptr<placement::Controller> controller;
+    std::map<std::uint64_t, NodeEnd> nodes;
+    std::map<std::uint64_t, Watcher> watchers;
+  };
+
+  void Feed(placement::Event event);
+  void Tick();
+  void Do(const placement::SendToNode& action);
+  void Do(const placement::CloseLink& action);
+  void Do(const placement::Answer& action);
+  void Do(const placement::MapChanged& action);
+  void Do(const placement::Say& action);
+  void Do(const placement::Deposed& action);
+
+  Cluster* const cluster_;
+  Process process_;
+  placement::MemoryStore store_;
+  std::uint64_t last_link_ = 0;
+  std::uint64_t last_call_ = 0;
+  std::unique_ptr<Life> life_;
+};
+
+}  // namespace engram::simulation

@@ -1,0 +1,289 @@
+#include "tests/simulation/sim_node.h"
+
+#include <cstring>
+#include <deque>
+
+#include "absl/strings/str_cat.h"
+#include "engram/check.h"
+#include "engram/sealed_row.h"
+#include "tests/simulation/sim_controller.h"
+
+namespace engram::simulation {
+
+using namespace std::chrono_literals;  // NOLINT: durations of a scenario
+namespace node = poolserver;
+
+namespace {
+
+// A table that no client asks for: what freed memory holds next.
+TableRecord NextTenant(const TableRecord& table) {
+  TableRecord next = table;
+  next.uid.bytes[15] ^= 0xff;
+  next.source.seed ^= 0xffff'ffff;
+  return next;
+}
+
+}  // namespace
+
+SimNode::SimNode(Cluster* cluster, std::string name, std::int64_t rate_ppm, Duration lease)
+    : cluster_(cluster),
+      process_(cluster->world, name, rate_ppm, cluster->world->Between(0s, 100s)),
+      endpoint_(name + ":1"),
+      lease_(lease) {
+  cluster_->by_endpoint[endpoint_] = this;
+}
+
+SimNode::~SimNode() = default;
+
+void SimNode::Start() {
+  process_.Start();
+  node::NodeOptions options;
+  options.node = id();
+  options.process_nonce = absl::StrCat(process_.name(), "-", ++starts_);
+  options.endpoint = endpoint_;
+  options.failure_domain = process_.name();
+  options.version = "simulated";
+  options.lease = lease_;
+  // Each start listens on fresh addresses.
+  for (FabricKind kind : {FabricKind::kMapped, FabricKind::kOfi}) {
+    PathAddress path;
+    path.fabric = kind;
+    path.address = options.process_nonce;
+    path.one_sided = path.offloaded = true;
+    options.paths.push_back(path);
+  }
+  options.tiers = {{Tier::kDram, kCapacityBytes, 0, 0}};
+  const std::string address = options.process_nonce;
+  life_ = std::make_unique<Life>(std::move(options), &cluster_->world->random(), lease_);
+  life_->memory = std::make_shared<NodeMemory>();
+  life_->memory->bytes.resize(kPlaces * kPlaceBytes);
+  cluster_->machines[address] = life_->memory;
+  for (std::uint64_t place = kPlaces; place > 0; --place) life_->free_places.push_back(place - 1);
+  JoinController();
+  process_.After(cluster_->world->Between(100ms, 2s), [this] { ReadOwnMemory(); });
+}
+
+void SimNode::Crash() {
+  if (!life_) return;
+  life_->memory->alive = false;
+  process_.Crash();
+  life_.reset();
+}
+
+void SimNode::Feed(node::Event event) {
+  const std::uint64_t life = process_.life();
+  const std::vector<node::Action> actions = life_->state.OnEvent(process_.Now(), std::move(event));
+  for (const node::Action& action : actions) {
+    std::visit([this](const auto& what) { Do(what); }, action);
+    if (!life_ || process_.life() != life) return;  // it exited
+  }
+  ArmTimer();
+}
+
+void SimNode::ArmTimer() {
+  const std::optional<Instant> next = life_->state.NextTimer();
+  const std::uint64_t armed = ++life_->armed;
+  if (!next) return;
+  process_.AtLocal(*next, [this, armed] {
+    if (armed == life_->armed) Feed(node::Timer{});
+  });
+}
+
+// ---- the controller ----
+
+void SimNode::JoinController() {
+  auto link = cluster_->controller->Accept(&process_, this);
+  if (!link) {
+    process_.After(cluster_->world->Between(100ms, 500ms), [this] { JoinController(); });
+    return;
+  }
+  life_->controller = link->stream;
+  life_->link = link->id;
+  life_->controller->OnLost(&process_, [this] {
+    life_->controller.reset();
+    Feed(node::ControllerLost{});
+    process_.After(cluster_->world->Between(100ms, 500ms), [this] { JoinController(); });
+  });
+  Feed(node::ControllerConnected{});
+}
+
+void SimNode::HearController(std::uint64_t link, const ControllerToNode& message) {
+  if (life_->controller && life_->link == link) Feed(node::ControllerSaid{message});
+}
+
+void SimNode::Do(const node::SendToController& action) {
+  if (!life_->controller) return;
+  life_->controller->Send(
+      &process_, [controller = cluster_->controller, link = life_->link, message = action.message] {
+        controller->HearNode(link, message);
+      });
+}
+
+void SimNode::Do(const node::Exit& action) {
+  cluster_->world->Trace(absl::StrCat(process_.name(), " exits: ", action.why.ToString()));
+  // The events of this life must not find it gone while they run.
+  process_.world().After(0s, [this, life = process_.life()] {
+    if (process_.life() == life) Crash();
+  });
+}
+
+// ---- sessions ----
+
+std::optional<SimNode::ClientStream> SimNode::Accept(
+    Process* client, std::function<void(const NodeMessage&)> deliver) {
+  if (!life_) return std::nullopt;
+  const node::StreamId id(++last_stream_);
+  auto stream = Stream::Connect(cluster_->world, client, &process_);
+  stream->OnLost(&process_, [this, id] {
+    life_->clients.erase(id);
+    Feed(node::StreamBroken{id});
+  });
+  life_->clients[id] = {stream, std::move(deliver)};
+  return ClientStream{stream, id};
+}
+
+void SimNode::SeverStreams() {
+  if (!life_) return;
+  for (auto& [id, client] : life_->clients) client.stream->Sever();
+}
+
+void SimNode::Hear(node::StreamId stream, const ClientMessage& message) {
+  if (life_->clients.contains(stream)) Feed(node::ClientSaid{stream, message});
+}
+
+void SimNode::Do(const node::SendToClient& action) {
+  const auto it = life_->clients.find(action.stream);
+  if (it == life_->clients.end()) return;
+  it->second.stream->Send(
+      &process_, [deliver = it->second.deliver, message = action.message] { deliver(message); });
+}
+
+void SimNode::Do(const node::CloseStream& action) {
+  const auto it = life_->clients.find(action.stream);
+  if (it == life_->clients.end()) return;
+  it->second.stream->Close(&process_);
+  life_->clients.erase(it);
+}
+
+void SimNode::Do(const node::AdmitSession& action) { life_->memory->admitted.insert(action.token); }
+
+void SimNode::Do(const node::DismissSession& action) {
+  life_->memory->admitted.erase(action.token);
+}
+
+// ---- memory ----
+
+void SimNode::Do(const node::StartLoad& action) {
+  for (ShardIndex shard : action.shards) {
+    const ShardKey key{action.table.uid, shard};
+    const bool full = life_->free_places.empty();
+    if (!full) {
+      life_->tables[key] = action.table;
+      life_->held[key].place = life_->free_places.back();
+      life_->free_places.pop_back();
+    }
+    process_.After(cluster_->world->Between(1ms, 300ms), [this, key, full] {
+      if (full) {
+        Feed(node::LoadEnded{key, absl::ResourceExhaustedError("the arena is full")});
+      } else if (const auto table = life_->tables.find(key); table != life_->tables.end()) {
+        LoadShard(table->second, key.shard);
+      }
+    });
+  }
+}
+
+void SimNode::LoadShard(const TableRecord& table, ShardIndex shard) {
+  const ShardKey key{table.uid, shard};
+  Held& held = life_->held.at(key);
+  if (held.loaded) return;
+  held.loaded = true;
+  FillPlace(held.place, table, shard);
+  // One checksum: the shards of the simulation are one block.
+  const ShardLayout layout(table.spec, table.options);
+  const std::uint32_t crc = Crc32c(0, &table.source.seed, sizeof table.source.seed);
+  Feed(node::ReplicaLoaded{key,
+                           {crc ^ static_cast<std::uint32_t>(layout.Range(shard).first.value())}});
+}
+
+void SimNode::FillPlace(std::uint64_t place, const TableRecord& table, ShardIndex shard) {
+  const ShardLayout layout(table.spec, table.options);
+  const RowSealer sealer(table.uid, layout.row_bytes());
+  const ShardRange range = layout.Range(shard);
+  ENGRAM_CHECK(range.rows * layout.stride() <= kPlaceBytes);
+  std::byte* out = life_->memory->bytes.data() + place * kPlaceBytes;
+  for (std::uint64_t i = 0; i < range.rows; ++i, out += layout.stride()) {
+    const RowId row(range.first.value() + i);
+    GoldenRow(table, row, {out, layout.row_bytes()});
+    if (layout.seal() == SealKind::kNone) continue;
+    const std::uint64_t seal = sealer.Seal(row, out);
+    std::memcpy(out + layout.row_bytes(), &seal, sizeof seal);
+  }
+}
+
+void SimNode::Do(const node::StopLoad& action) {
+  const auto held = life_->held.find(action.shard);
+  // An answer is under way already.
+  if (held == life_->held.end() || held->second.loaded) return;
+  held->second.loaded = true;
+  process_.After(cluster_->world->Between(0ms, 20ms), [this, shard = action.shard] {
+    Feed(node::LoadEnded{shard, absl::CancelledError("stopped")});
+  });
+}
+
+void SimNode::Do(const node::ExposeReplica& action) {
+  const TableRecord& table = life_->tables.at(action.shard);
+  const ShardLayout layout(table.spec, table.options);
+  process_.After(
+      cluster_->world->Between(0ms, 5ms),
+      [this, shard = action.shard, bytes = layout.StoredBytes(action.shard.shard)] {
+        Held& held = life_->held.at(shard);
+        const std::uint64_t offset = held.place * kPlaceBytes;
+        const std::uint64_t key = cluster_->world->random().Next();
+        held.keys.push_back(key);
+        life_->memory->keys[key] = {offset, bytes};
+        Feed(node::ReplicaExposed{shard, {{0, offset, bytes, 0}, {1, offset, bytes, key}}});
+      });
+}
+
+void SimNode::Do(const node::HideReplica& action) {
+  for (std::uint64_t key : life_->held.at(action.shard).keys) life_->memory->keys.erase(key);
+  process_.After(cluster_->world->Between(0ms, 5ms),
+                 [this, shard = action.shard] { Feed(node::ReplicaHidden{shard}); });
+}
+
+void SimNode::Do(const node::ReleaseMemory& action) {
+  const auto held = life_->held.find(action.shard);
+  if (held == life_->held.end()) return;  // a load that found no room
+  ++cluster_->results.retired;
+  FillPlace(held->second.place, NextTenant(life_->tables.at(action.shard)), action.shard.shard);
+  life_->free_places.push_back(held->second.place);
+  life_->held.erase(held);
+  life_->tables.erase(action.shard);
+}
+
+void SimNode::Do(const node::StartInspection& action) {
+  Feed(node::InspectionEnded{action.command, absl::UnimplementedError("nothing to inspect"), {}});
+}
+
+// A reader of the node's own, as the scrubber is one: what it reads must stay until it is finished.
+void SimNode::ReadOwnMemory() {
+  process_.After(cluster_->world->Between(100ms, 2s), [this] { ReadOwnMemory(); });
+  if (life_->held.empty()) return;
+  auto it = life_->held.begin();
+  std::advance(it, static_cast<std::ptrdiff_t>(cluster_->world->Below(life_->held.size())));
+  const ShardKey shard = it->first;
+  if (!life_->state.StartOwnRead(shard)) return;
+  process_.After(cluster_->world->Between(1ms, 1s), [this, shard] {
+    const TableRecord& table = life_->tables.at(shard);
+    const ShardLayout layout(table.spec, table.options);
+    std::vector<std::byte> golden(layout.row_bytes());
+    GoldenRow(table, layout.Range(shard.shard).first, golden);
+    const std::byte* row = life_->memory->bytes.data() + life_->held.at(shard).place * kPlaceBytes;
+    if (std::memcmp(row, golden.data(), golden.size()) != 0) {
+      cluster_->world->Fail(process_.name() + " reused memory that it was reading itself");
+    }
+    Feed(node::OwnReadFinished{shard});
+  });
+}
+
+}  // namespace engram::simulation

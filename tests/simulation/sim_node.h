@@ -1,0 +1,107 @@
+// A pool node of the simulation: the real poolserver::NodeState, with an arena, loading and streams
+// that the world decides on. Memory that is given back is overwritten at once with rows of another
+// table. Thread-confined: call from the owner thread only.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "poolserver/node_state.h"
+#include "tests/simulation/cluster.h"
+
+namespace engram::simulation {
+
+class SimClient;
+
+class SimNode {
+ public:
+  static constexpr std::uint64_t kPlaces = 12;  // replicas the arena can hold
+  static constexpr std::uint64_t kPlaceBytes = 12'800;
+  // The planner leaves room for slabs: 2 MiB and a 128th of what is free.
+  static constexpr std::uint64_t kCapacityBytes =
+      (kPlaces * kPlaceBytes + (std::uint64_t{2} << 20)) * 128 / 127;
+
+  SimNode(Cluster* cluster, std::string name, std::int64_t rate_ppm, Duration lease);
+  ~SimNode();
+
+  Process& process() { return process_; }
+  NodeId id() const { return {process_.name()}; }
+  const std::string& endpoint() const { return endpoint_; }
+  void Start();
+  void Crash();
+  // Null while the process is dead.
+  const poolserver::NodeState* state() const { return life_ ? &life_->state : nullptr; }
+
+  // Called in this process.
+  void Hear(poolserver::StreamId stream, const ClientMessage& message);
+  void HearController(std::uint64_t link, const ControllerToNode& message);
+  // Called by a client's process: a stream to this node, whose messages go to `deliver` and whose
+  // end to `lost`. Null when the process is dead.
+  struct ClientStream {
+    std::shared_ptr<Stream> stream;
+    poolserver::StreamId id;
+  };
+  std::optional<ClientStream> Accept(Process* client,
+                                     std::function<void(const NodeMessage&)> deliver);
+  // Ends every session stream, as a network that resets connections does.
+  void SeverStreams();
+
+ private:
+  struct Held {
+    std::uint64_t place = 0;
+    bool loaded = false;
+    std::vector<std::uint64_t> keys;
+  };
+  struct ClientEnd {
+    std::shared_ptr<Stream> stream;
+    std::function<void(const NodeMessage&)> deliver;
+  };
+  struct Life {
+    Life(poolserver::NodeOptions options, Random* random, Duration)
+        : state(std::move(options), random) {}
+    poolserver::NodeState state;
+    std::shared_ptr<NodeMemory> memory;
+    std::vector<std::uint64_t> free_places;
+    std::map<ShardKey, Held> held;
+    std::map<ShardKey, TableRecord> tables;
+    std::map<poolserver::StreamId, ClientEnd> clients;
+    std::shared_ptr<Stream> controller;
+    std::uint64_t link = 0;
+    std::uint64_t armed = 0;
+  };
+
+  void Feed(poolserver::Event event);
+  void ArmTimer();
+  void JoinController();
+  void ReadOwnMemory();
+  void FillPlace(std::uint64_t place, const TableRecord& table, ShardIndex shard);
+  void LoadShard(const TableRecord& table, ShardIndex shard);
+
+  void Do(const poolserver::SendToController& action);
+  void Do(const poolserver::SendToClient& action);
+  void Do(const poolserver::CloseStream& action);
+  void Do(const poolserver::AdmitSession& action);
+  void Do(const poolserver::DismissSession& action);
+  void Do(const poolserver::AllowReplicas&) {}
+  void Do(const poolserver::DisallowReplicas&) {}
+  void Do(const poolserver::StartLoad& action);
+  void Do(const poolserver::StopLoad& action);
+  void Do(const poolserver::ExposeReplica& action);
+  void Do(const poolserver::HideReplica& action);
+  void Do(const poolserver::ReleaseMemory& action);
+  void Do(const poolserver::StartInspection& action);
+  void Do(const poolserver::Exit& action);
+
+  Cluster* const cluster_;
+  Process process_;
+  const std::string endpoint_;
+  const Duration lease_;
+  std::uint64_t starts_ = 0;
+  std::uint64_t last_stream_ = 0;
+  std::unique_ptr<Life> life_;
+};
+
+}  // namespace engram::simulation
