@@ -13,7 +13,9 @@ namespace {
 
 constexpr std::size_t kCompletionsPerRead = 64;
 constexpr std::size_t kCompletionQueue = 8192;
-constexpr Duration kSettle = std::chrono::milliseconds(50);
+constexpr Duration kSettle = std::chrono::seconds(2);
+// shm says nothing to a reader whose key it refuses.
+constexpr Duration kSilence = std::chrono::seconds(3);
 
 // The target answered, and said no.
 bool IsRefusal(int error) {
@@ -31,6 +33,7 @@ Link::Link(std::shared_ptr<const Provider> provider, std::shared_ptr<const OfiPe
       sink_(sink) {}
 
 Link::~Link() {
+  Settle();
   endpoint_.ep.reset();
   endpoint_.cq.reset();
 }
@@ -50,6 +53,7 @@ Bundle* Link::TakeBundle() {
 }
 
 void Link::Retire(Bundle* bundle) {
+  ++completed_;
   in_flight_[bundle->place] = in_flight_.back();
   in_flight_[bundle->place]->place = bundle->place;
   in_flight_.pop_back();
@@ -76,8 +80,8 @@ bool Link::Open() {
   return true;
 }
 
-// Posted again while the provider connects.
-void Link::PostHello() {
+// Posted again while the provider connects. False: it cannot.
+bool Link::TryHello() {
   Bundle* bundle = TakeBundle();
   bundle->is_hello = true;
   void* descriptor =
@@ -85,9 +89,9 @@ void Link::PostHello() {
   const ssize_t rc =
       fi_read(endpoint_.ep.get(), &hello_, sizeof hello_, descriptor, address_,
               peer_->location.hello_address, peer_->location.hello_key, &bundle->context);
-  if (rc == 0) return;
+  if (rc == 0) return true;
   Retire(bundle);
-  if (rc != -FI_EAGAIN) End(ReadStatus::kUnreachable);
+  return rc == -FI_EAGAIN;
 }
 
 bool Link::TargetIsGone() {
@@ -99,15 +103,18 @@ bool Link::TargetIsGone() {
   return !peer_->file.empty() && access(peer_->file.c_str(), F_OK) != 0;
 }
 
-// A target of the shm provider may fault when a reader leaves in the middle: give it the time to
-// answer, unless it cannot.
+// A target of the shm provider faults when a reader leaves in the middle of connecting or of a
+// read: give it the time to answer, unless it cannot.
 void Link::Settle() {
-  if (!provider_->is_shm() || endpoint_.cq == nullptr) return;
+  if (!provider_->is_shm() || state_ == State::kClosed) return;
   const Instant limit = clock_.Now() + kSettle;
-  while (!in_flight_.empty() && clock_.Now() < limit && !TargetIsGone()) {
+  while ((state_ == State::kGreeting || !in_flight_.empty()) && clock_.Now() < limit &&
+         !TargetIsGone()) {
+    if (in_flight_.empty() && !TryHello()) return;
     fi_cq_entry entry;
     if (fi_cq_read(endpoint_.cq.get(), &entry, 1) != 1) continue;
     auto* bundle = static_cast<Bundle*>(entry.op_context);
+    if (bundle->is_hello) state_ = State::kOpen;
     for (std::uint32_t r = 0; r < bundle->reads; ++r) {
       sink_->Complete(bundle->cookies[r], ReadStatus::kOk);
     }
@@ -115,11 +122,21 @@ void Link::Settle() {
   }
 }
 
+void Link::Abandon() {
+  EndWaiting(ReadStatus::kFlushed);
+  // While it greets only its own memory is a destination.
+  if (state_ == State::kGreeting) return;
+  Settle();
+  if (!in_flight_.empty()) End(ReadStatus::kFlushed);
+}
+
 void Link::Drive() {
   if (!active()) return;
   if (state_ == State::kClosed && !Open()) return End(ReadStatus::kUnreachable);
   if (TargetIsGone()) return End(ReadStatus::kUnreachable);
-  if (state_ == State::kGreeting && in_flight_.empty()) PostHello();
+  if (state_ == State::kGreeting && in_flight_.empty() && !TryHello()) {
+    return End(ReadStatus::kUnreachable);
+  }
   // A post that was pushed back needs the provider to move before it is tried again, and so does a
   // connection that is being made.
   if (state_ != State::kClosed && !Collect()) return;
@@ -127,6 +144,16 @@ void Link::Drive() {
     return End(ReadStatus::kUnreachable);
   }
   if (state_ == State::kOpen) PostWaiting();
+  if (IsSilent()) End(ReadStatus::kUnreachable);
+}
+
+bool Link::IsSilent() {
+  if (!provider_->is_shm() || in_flight_.empty()) return false;
+  if (completed_ != completed_before_ || silence_from_ == Instant()) {
+    completed_before_ = completed_;
+    silence_from_ = clock_.Now();
+  }
+  return clock_.Now() - silence_from_ >= kSilence;
 }
 
 std::size_t Link::Pack(std::size_t first) {
@@ -259,12 +286,17 @@ void Link::End(ReadStatus status) {
   endpoint_.cq.reset();
   endpoint_.av.reset();
   state_ = State::kClosed;
+  silence_from_ = Instant();
   stuck_deadline_ = Instant::max();
   for (Bundle* bundle : in_flight_) {
     for (std::uint32_t r = 0; r < bundle->reads; ++r) sink_->Complete(bundle->cookies[r], status);
     free_.push_back(bundle);
   }
   in_flight_.clear();
+  EndWaiting(status);
+}
+
+void Link::EndWaiting(ReadStatus status) {
   for (; waiting_head_ < waiting_.size(); ++waiting_head_) {
     sink_->Complete(waiting_[waiting_head_].cookie, status);
   }

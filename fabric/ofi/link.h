@@ -47,6 +47,8 @@ class Link {
   void Drive();
   // Ends everything with `status`. No byte lands afterwards.
   void End(ReadStatus status);
+  // Ends every read with kFlushed, without closing what need not be closed for that.
+  void Abandon();
 
   bool active() const { return waiting_head_ < waiting_.size() || !in_flight_.empty(); }
   bool in_active_list = false;
@@ -55,7 +57,8 @@ class Link {
   enum class State : std::uint8_t { kClosed, kGreeting, kOpen };
 
   bool Open();
-  void PostHello();
+  bool TryHello();
+  void EndWaiting(ReadStatus status);
   void PostWaiting();
   void JudgePushBack();
   // Puts reads from waiting_ into one message; returns how many.
@@ -66,6 +69,7 @@ class Link {
   void Retire(Bundle* bundle);
   bool TargetIsGone();
   void Settle();
+  bool IsSilent();
 
   const std::shared_ptr<const Provider> provider_;
   const std::shared_ptr<const OfiPeer> peer_;
@@ -77,6 +81,9 @@ class Link {
   Instant greet_deadline_;
   Instant stuck_deadline_ = Instant::max();  // nothing in flight and every post pushed back
   Instant next_look_;                        // shm: when to look whether the target's process lives
+  std::uint64_t completed_ = 0;
+  std::uint64_t completed_before_ = 0;
+  Instant silence_from_;  // shm: since when reads are in flight and none completes
   HelloRegion hello_;
   Registration hello_registration_;
   Endpoint endpoint_;

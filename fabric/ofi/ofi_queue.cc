@@ -100,7 +100,7 @@ void OfiQueue::Abandon(PeerId peer) {
   if (closed_ || peer.value() >= links_.size() || links_[peer.value()] == nullptr) return;
   Link& link = *links_[peer.value()];
   // An idle endpoint has nothing to flush, and its connection is worth keeping.
-  if (link.active()) link.End(ReadStatus::kFlushed);
+  if (link.active()) link.Abandon();
 }
 
 void OfiQueue::Close() {

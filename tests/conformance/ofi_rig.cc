@@ -41,6 +41,7 @@ class OfiRig final : public Rig {
 };
 
 const bool tcp_registered = RegisterRig(std::make_unique<OfiRig>("ofi_tcp", "tcp;ofi_rxm"));
+const bool shm_registered = RegisterRig(std::make_unique<OfiRig>("ofi_shm", "shm"));
 
 }  // namespace
 }  // namespace engram::fabric::conformance
