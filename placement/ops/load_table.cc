@@ -146,10 +146,9 @@ void InspectionEnded(Core& core, std::size_t index, absl::StatusOr<Inspection> f
   const InspectionUnderWay inspection = std::move(core.inspections[index]);
   core.inspections.erase(core.inspections.begin() + static_cast<std::ptrdiff_t>(index));
   core.commands.erase(inspection.command);
-  absl::StatusOr<TableRecord> table = found.status();
-  if (found.ok()) {
-    table = Create(core, inspection.request, found->spec, std::move(found->token_map));
-  }
+  absl::StatusOr<TableRecord> table =
+      found.ok() ? Create(core, inspection.request, found->spec, std::move(found->token_map))
+                 : absl::StatusOr<TableRecord>(found.status());
   for (CallId call : inspection.calls) core.actions.push_back(Answer{call, table});
 }
 
