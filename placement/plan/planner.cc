@@ -20,9 +20,9 @@ struct Site {
   std::uint64_t table_bytes = 0;
 };
 
-// The node that a shard goes to next: one with the fewest bytes of the table, or one with the most
-// room. The first spreads reads; the second finds a plan whenever shards are of one size and there
-// is one.
+// The node that a shard goes to next: one with the fewest bytes of the table, or one of the
+// domain with the most room. The first spreads reads; the second finds a plan whenever shards are
+// of one size and there is one.
 enum class Preference { kBalance, kRoom };
 
 class Planner {
@@ -113,7 +113,11 @@ class Planner {
 
   bool Assign(std::span<const std::size_t> chosen, Preference preference, Plan* plan) const {
     std::vector<Site> sites;
-    for (std::size_t i : chosen) sites.push_back(sites_[i]);
+    std::vector<std::uint64_t> room(domains_, 0);
+    for (std::size_t i : chosen) {
+      sites.push_back(sites_[i]);
+      room[sites_[i].domain] += sites_[i].free;
+    }
     for (const Item& item : shards_) {
       std::vector<std::size_t> taken = item.taken;
       for (std::uint32_t copy = 0; copy < item.shard->wanted; ++copy) {
@@ -121,10 +125,11 @@ class Planner {
         for (Site& site : sites) {
           if (site.free < item.shard->bytes) continue;
           if (std::find(taken.begin(), taken.end(), site.domain) != taken.end()) continue;
-          if (best == nullptr || Better(site, *best, preference)) best = &site;
+          if (best == nullptr || Better(site, *best, preference, room)) best = &site;
         }
         if (best == nullptr) return false;
         best->free -= item.shard->bytes;
+        room[best->domain] -= item.shard->bytes;
         best->table_bytes += item.shard->bytes;
         taken.push_back(best->domain);
         plan->push_back({item.shard->shard, best->id});
@@ -133,9 +138,12 @@ class Planner {
     return true;
   }
 
-  static bool Better(const Site& a, const Site& b, Preference preference) {
-    if (preference == Preference::kBalance && a.table_bytes != b.table_bytes) {
-      return a.table_bytes < b.table_bytes;
+  static bool Better(const Site& a, const Site& b, Preference preference,
+                     const std::vector<std::uint64_t>& room) {
+    if (preference == Preference::kBalance) {
+      if (a.table_bytes != b.table_bytes) return a.table_bytes < b.table_bytes;
+    } else if (room[a.domain] != room[b.domain]) {
+      return room[a.domain] > room[b.domain];
     }
     if (a.free != b.free) return a.free > b.free;
     return a.id < b.id;
