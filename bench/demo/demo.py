@@ -168,7 +168,7 @@ def judge(replicas):
             problems.append(f"{replica.name} verified {final['rows_verified']} of {final['rows_ok']} rows")
         if final["rows_failed"] == 0:
             problems.append(f"{replica.name} saw no failure although a node was killed")
-        if final["rows_failed_last_second"] != 0:
+        if 0 <= final["seconds_since_last_failure"] < 1:
             problems.append(f"{replica.name} still failed to read rows at the end")
     return problems
 

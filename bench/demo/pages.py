@@ -35,3 +35,17 @@ def reserved(count, screen):
         yield note
     finally:
         _write(before)
+
+
+def main():
+    """pages.py COUNT COMMAND...: runs the command with COUNT more huge pages."""
+    import subprocess
+    import sys
+
+    from screen import Screen
+    with reserved(int(sys.argv[1]), Screen(sys.stderr)):
+        sys.exit(subprocess.run(sys.argv[2:]).returncode)
+
+
+if __name__ == "__main__":
+    main()

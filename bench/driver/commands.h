@@ -1,0 +1,52 @@
+// The verbs of engram-bench. Each returns OK, or the first thing that went wrong.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "bench/driver/figures.h"
+#include "bench/replay.h"
+
+namespace engram::bench {
+
+inline constexpr std::uint32_t kBatchSizes[] = {24, 48, 288, 1536, 3072, 24576};
+
+struct BenchOptions {
+  bool quick = false;  // smaller table, shorter rounds
+  std::string json;    // where to write the figures; empty = nowhere
+  std::uint64_t seed = 1;
+  std::string provider = "tcp;ofi_rxm";  // of the one-sided paths
+  std::string bin_dir;                   // where engramctl and the daemons are
+};
+// What each transport costs when nothing else is done.
+absl::Status RunFloor(const BenchOptions& options);
+// The product over those floors, in the same rounds.
+absl::Status RunPool(const BenchOptions& options);
+
+// `addressing_us_per_token` and `load_vs_dd`; part of RunPool.
+absl::StatusOr<Figure> MeasureAddressing(const BenchOptions& options);
+absl::StatusOr<Figure> MeasureLoad(const BenchOptions& options);
+
+struct ReplayRun {
+  ReplayOptions replay;
+  std::string endpoint, table, fabric, name;
+  std::uint64_t table_seed = 0;
+  double seconds = 10;
+};
+// Reads what a replica would read, verifies every row, prints one JSON object a line: twice a
+// second what happened since the last one, at the end the whole ("final": true).
+absl::Status RunReplay(const ReplayRun& run);
+
+struct CheckpointRun {
+  std::string out;
+  std::uint64_t engram_vocab_size = 160'000;
+  std::uint64_t seed = 0;
+  std::string tokenizer;  // path of a tokenizer.json to copy; empty = generate one
+};
+// Writes a V4.1-shaped checkpoint directory whose rows are the synthetic bytes of `seed`.
+absl::Status RunCheckpoint(const CheckpointRun& run);
+
+}  // namespace engram::bench
