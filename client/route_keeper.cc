@@ -20,19 +20,21 @@ std::string Reason(FabricKind kind, const std::string& why) {
 
 }  // namespace
 
-void RouteKeeper::AddTable(const TableUid& table, std::uint32_t shards, RouteBoard* board) {
-  OpenTable& open = tables_[table];
-  open = {shards, board, /*incomplete=*/true};
-  Publish(table, open);
+void RouteKeeper::AddBoard(RouteBoard* board, const TableUid& table, std::uint32_t shards) {
+  boards_.push_back({board, table, shards, /*incomplete=*/true});
+  Publish(boards_.back());
 }
 
-void RouteKeeper::RemoveTable(const TableUid& table) { tables_.erase(table); }
+void RouteKeeper::RemoveBoard(RouteBoard* board) {
+  std::erase_if(boards_, [&](const Board& other) { return other.board == board; });
+}
 
-void RouteKeeper::SetIncomplete(const TableUid& table, bool incomplete) {
-  const auto found = tables_.find(table);
-  if (found == tables_.end() || found->second.incomplete == incomplete) return;
-  found->second.incomplete = incomplete;
-  Publish(table, found->second);
+void RouteKeeper::SetIncomplete(RouteBoard* board, bool incomplete) {
+  for (Board& other : boards_) {
+    if (other.board != board || other.incomplete == incomplete) continue;
+    other.incomplete = incomplete;
+    Publish(other);
+  }
 }
 
 void RouteKeeper::Begin(const NodeId& node, const SessionOpened& opened,
@@ -136,12 +138,13 @@ void RouteKeeper::GiveBack(const Imports& imports) {
   for (const Import& import : imports) options_.fabrics[import.fabric]->Release(import.region);
 }
 
-void RouteKeeper::Publish(const TableUid& uid, const OpenTable& table) {
+void RouteKeeper::Publish(const Board& board) {
+  const TableUid& uid = board.table;
   Routes::Builder::Options options;
-  options.shards = table.shards;
+  options.shards = board.shards;
   options.turn = options_.turn;
   options.forced = options_.forced;
-  options.incomplete = table.incomplete;
+  options.incomplete = board.incomplete;
   Routes::Builder builder(options);
   for (const auto& [node, session] : sessions_) {
     auto held = session.routed.lower_bound({uid, ShardIndex(0)});
@@ -154,11 +157,11 @@ void RouteKeeper::Publish(const TableUid& uid, const OpenTable& table) {
                     import.region);
     }
   }
-  table.board->Publish(builder.Build());
+  board.board->Publish(builder.Build());
 }
 
 RouteVersion RouteKeeper::PublishAll() {
-  for (const auto& [uid, table] : tables_) Publish(uid, table);
+  for (const Board& board : boards_) Publish(board);
   // The version after the last board's: past it, no reader of any table uses what was replaced.
   return options_.quiescence->Publish();
 }

@@ -32,11 +32,12 @@ class RouteKeeper {
   };
   explicit RouteKeeper(Options options) : options_(std::move(options)) {}
 
-  // Publishes the routes of `table` on `board` from now on. `board` outlives RemoveTable.
-  void AddTable(const TableUid& table, std::uint32_t shards, RouteBoard* board);
-  void RemoveTable(const TableUid& table);
-  // Readers of the table wait for shards that nobody serves (Routes::incomplete).
-  void SetIncomplete(const TableUid& table, bool incomplete);
+  // Publishes the routes of `table` on `board` from now on until RemoveBoard. A table that is open
+  // twice has two boards.
+  void AddBoard(RouteBoard* board, const TableUid& table, std::uint32_t shards);
+  void RemoveBoard(RouteBoard* board);
+  // The board's readers wait for shards that nobody serves (Routes::incomplete).
+  void SetIncomplete(RouteBoard* board, bool incomplete);
 
   // A session was opened: reaches its node by every path that works from here, before `deadline`.
   void Begin(const NodeId& node, const SessionOpened& opened,
@@ -77,19 +78,20 @@ class RouteKeeper {
     std::map<ShardKey, Imports> routed;
     std::multimap<GrantRevision, Imports> leaving;
   };
-  struct OpenTable {
-    std::uint32_t shards = 0;
+  struct Board {
     RouteBoard* board = nullptr;
+    TableUid table;
+    std::uint32_t shards = 0;
     bool incomplete = false;
   };
 
   Imports ImportGrant(Session& session, const Grant& grant);
   void GiveBack(const Imports& imports);
-  void Publish(const TableUid& uid, const OpenTable& table);
+  void Publish(const Board& board);
   RouteVersion PublishAll();
 
   const Options options_;
-  std::map<TableUid, OpenTable> tables_;
+  std::vector<Board> boards_;
   std::map<NodeId, Session> sessions_;
 };
 

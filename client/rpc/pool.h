@@ -12,6 +12,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -38,6 +39,9 @@ struct PoolOptions {
   std::optional<FabricKind> fabric;  // read only over this one
   Duration connect_timeout = std::chrono::seconds(5);
   fabric::WaitMode wait;
+  // Gets what people should know of nodes that are lost and found; 0 error, 1 warning, 2 info.
+  // Called on the pool's thread; must not call back into the pool. Empty: nothing is said.
+  std::function<void(int level, const std::string& message)> log;
 };
 
 struct OpenTableOptions {

@@ -210,18 +210,19 @@ absl::StatusOr<TokenMap> PoolCore::FetchTokenMap(const std::string& digest) {
 
 void PoolCore::AddTable(const TableUid& uid, std::uint32_t shards, RouteBoard* board) {
   loop_->Do([&] {
-    keeper_->AddTable(uid, shards, board);
-    OpenTable& table = tables_[uid];
+    keeper_->AddBoard(board, uid, shards);
+    OpenTable& table = tables_[board];
+    table.uid = uid;
     table.shards = shards;
-    WantNodes(uid, table);
+    WantNodes(table);
     Pump();
   });
 }
 
-void PoolCore::RemoveTable(const TableUid& uid) {
+void PoolCore::RemoveTable(RouteBoard* board) {
   loop_->Do([&] {
-    keeper_->RemoveTable(uid);
-    tables_.erase(uid);
+    keeper_->RemoveBoard(board);
+    tables_.erase(board);
   });
 }
 

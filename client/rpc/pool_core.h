@@ -41,7 +41,7 @@ class PoolCore {
 
   // Keeps `board` published until RemoveTable, and sessions open with the nodes of the table.
   void AddTable(const TableUid& uid, std::uint32_t shards, RouteBoard* board);
-  void RemoveTable(const TableUid& uid);
+  void RemoveTable(RouteBoard* board);
   // Waits until every shard has a route; Unavailable says which nodes are missing and why.
   absl::Status AwaitRoutes(const std::string& name, const RouteBoard& board, Instant deadline);
 
@@ -57,6 +57,7 @@ class PoolCore {
 
  private:
   struct OpenTable {
+    TableUid uid;
     std::uint32_t shards = 0;
     std::set<NodeId> nodes;  // that the map says serve it
   };
@@ -86,7 +87,7 @@ class PoolCore {
   void FeedMap(const MapFollower::Event& event);
   void Subscribe(const MapFollower::Subscribe& subscribe);
   void UseMap(std::shared_ptr<const ShardMap> map);
-  void WantNodes(const TableUid& uid, OpenTable& table);
+  void WantNodes(OpenTable& table);
   void WantSession(const NodeId& node, Incarnation incarnation, const std::string& endpoint,
                    const TableUid& table);
   void Feed(const NodeId& node, session::Event event);
@@ -98,6 +99,8 @@ class PoolCore {
   bool IsReadable(const NodeId& node) const;
   std::vector<ReachedNode> ListNodes() const;
   void SayGoodbye();
+  void LogChanges(const std::vector<ReachedNode>& before,
+                  const std::vector<ReachedNode>& now) const;
 
   const PoolOptions options_;
   SystemRandom random_;
@@ -113,7 +116,7 @@ class PoolCore {
   std::shared_ptr<MapStream> map_stream_;
   std::size_t watch_endpoint_ = 0;
   std::map<NodeId, NodeEntry> nodes_;
-  std::map<TableUid, OpenTable> tables_;
+  std::map<RouteBoard*, OpenTable> tables_;
   std::vector<Reaching> reaching_;
   std::deque<std::pair<NodeId, session::Event>> pending_;
   bool leaving_ = false;

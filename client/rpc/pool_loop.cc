@@ -77,14 +77,14 @@ void PoolCore::UseMap(std::shared_ptr<const ShardMap> map) {
     absl::MutexLock lock(&mutex_);
     map_ = std::move(map);
   }
-  for (auto& [uid, table] : tables_) WantNodes(uid, table);
+  for (auto& [board, table] : tables_) WantNodes(table);
 }
 
-void PoolCore::WantNodes(const TableUid& uid, OpenTable& table) {
+void PoolCore::WantNodes(OpenTable& table) {
   const std::shared_ptr<const ShardMap> map = follower_.map();
   table.nodes.clear();
   for (std::uint32_t shard = 0; shard < table.shards; ++shard) {
-    for (const MapReplica& replica : map->Replicas({uid, ShardIndex(shard)})) {
+    for (const MapReplica& replica : map->Replicas({table.uid, ShardIndex(shard)})) {
       if (replica.state == ReplicaState::kServing || replica.state == ReplicaState::kDraining)
         table.nodes.insert(replica.node);
     }
@@ -92,7 +92,7 @@ void PoolCore::WantNodes(const TableUid& uid, OpenTable& table) {
   for (const NodeId& id : table.nodes) {
     const MapNode* node = map->FindNode(id);
     if (node != nullptr && !node->endpoint.empty())
-      WantSession(id, node->incarnation, node->endpoint, uid);
+      WantSession(id, node->incarnation, node->endpoint, table.uid);
   }
 }
 
@@ -143,8 +143,26 @@ void PoolCore::Pump() {
   }
   UpdateIncomplete();
   std::vector<ReachedNode> reached = ListNodes();
+  if (options_.log) LogChanges(Nodes(), reached);
   absl::MutexLock lock(&mutex_);
   reached_ = std::move(reached);
+}
+
+void PoolCore::LogChanges(const std::vector<ReachedNode>& before,
+                          const std::vector<ReachedNode>& now) const {
+  for (const ReachedNode& node : now) {
+    const auto old = std::find_if(before.begin(), before.end(), [&](const ReachedNode& other) {
+      return other.node == node.node;
+    });
+    const bool was_open = old != before.end() && old->open;
+    if (node.open == was_open) continue;
+    const std::string who = absl::StrCat("node ", node.node.name, " at ", node.endpoint);
+    if (node.open) {
+      options_.log(2, absl::StrCat(who, ": read session open"));
+    } else if (!leaving_) {
+      options_.log(1, absl::StrCat(who, ": read session lost: ", node.last_error.message()));
+    }
+  }
 }
 
 void PoolCore::Carry(const NodeId& node, session::Action& action) {
@@ -233,14 +251,14 @@ bool PoolCore::IsReadable(const NodeId& node) const {
 // says that a node is gone.
 void PoolCore::UpdateIncomplete() {
   const std::shared_ptr<const ShardMap> map = follower_.map();
-  for (const auto& [uid, table] : tables_) {
+  for (const auto& [board, table] : tables_) {
     const bool incomplete =
         map->epoch().value() == 0 ||
         std::any_of(table.nodes.begin(), table.nodes.end(), [&](const NodeId& id) {
           const MapNode* node = map->FindNode(id);
           return node != nullptr && node->alive && !IsReadable(id);
         });
-    keeper_->SetIncomplete(uid, incomplete);
+    keeper_->SetIncomplete(board, incomplete);
   }
 }
 

@@ -73,7 +73,7 @@ Table::State::State(std::shared_ptr<PoolCore> pool, TableRecord table)
       read_table(std::make_shared<ReadTable>(record.uid, record.spec, record.options)),
       board(core->quiescence(), NoRoutes(read_table->layout.shards())) {}
 
-Table::State::~State() { core->RemoveTable(record.uid); }
+Table::State::~State() { core->RemoveTable(&board); }
 
 RowReader::Options Table::State::ReaderOptions(RowReader::Options options) {
   options.table = read_table;

@@ -1,0 +1,220 @@
+// The Engram memory pool's client library for C++20: RAII and spans over the C ABI (engram.h),
+// header only. Failures throw engram::Error, which carries the C status; everything else is said in
+// engram.h. Pool and Table: Thread-safe. Move-only; a table is closed before its pool.
+#pragma once
+
+#include <engram/engram.h>
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace engram {
+
+class Error : public std::runtime_error {
+ public:
+  explicit Error(engram_status status)
+      : std::runtime_error(std::string(engram_status_name(status)) + ": " + engram_last_error()),
+        status_(status) {}
+  engram_status status() const noexcept { return status_; }
+
+ private:
+  engram_status status_;
+};
+
+namespace detail {
+inline void Check(engram_status status) {
+  if (status != ENGRAM_OK) throw Error(status);
+}
+inline std::uint64_t Nanoseconds(std::chrono::nanoseconds time) {
+  return time.count() <= 0 ? 1 : static_cast<std::uint64_t>(time.count());
+}
+}  // namespace detail
+
+// Raw token ids of one sequence and what stands before them, oldest first.
+struct TokenInput {
+  std::span<const std::int64_t> tokens;
+  std::span<const std::uint8_t> dead = {};  // empty, or one flag a token
+  std::span<const std::int64_t> lookback = {};
+  std::span<const std::uint8_t> lookback_dead = {};  // empty, or one flag a look-back token
+};
+
+class Table {
+ public:
+  static constexpr std::int32_t kWholeTable = -1;
+  static constexpr std::chrono::seconds kTimeout{1};
+
+  engram_table* handle() const noexcept { return table_.get(); }
+
+  engram_table_info info() const {
+    engram_table_info info{};
+    info.struct_size = sizeof info;
+    detail::Check(engram_table_get_info(table_.get(), &info));
+    return info;
+  }
+  engram_layer_info layer(std::uint32_t index) const {
+    engram_layer_info info{};
+    info.struct_size = sizeof info;
+    detail::Check(engram_table_get_layer(table_.get(), index, &info));
+    return info;
+  }
+  engram_column_info column(std::uint32_t index) const {
+    engram_column_info info{};
+    info.struct_size = sizeof info;
+    detail::Check(engram_table_get_column(table_.get(), index, &info));
+    return info;
+  }
+  engram_plane_info plane(std::uint32_t index) const {
+    engram_plane_info info{};
+    info.struct_size = sizeof info;
+    detail::Check(engram_table_get_plane(table_.get(), index, &info));
+    return info;
+  }
+  engram_stats stats() const {
+    engram_stats stats{};
+    stats.struct_size = sizeof stats;
+    detail::Check(engram_table_get_stats(table_.get(), &stats));
+    return stats;
+  }
+
+  // [token][layer][column of the layer], rows of each layer's own table.
+  std::vector<std::int64_t> Addresses(const TokenInput& input) const {
+    const engram_table_info table = info();
+    std::vector<std::int64_t> rows(input.tokens.size() * table.layers * table.columns_per_layer);
+    const engram_tokens tokens = Tokens(input);
+    detail::Check(engram_table_addresses(table_.get(), &tokens, rows.data(), rows.size()));
+    return rows;
+  }
+
+  // Packed rows land in `out`. `row_status` is empty or takes one engram_row_status an id. A
+  // negative id is skipped.
+  void ReadRows(std::span<const std::int64_t> ids, std::span<std::byte> out,
+                std::int32_t layer_index = kWholeTable, std::span<std::uint8_t> row_status = {},
+                std::chrono::nanoseconds timeout = kTimeout) {
+    Read(ids.data(), ids.size(), ENGRAM_ID_INT64, out, layer_index, row_status, timeout);
+  }
+  void ReadRows(std::span<const std::int32_t> ids, std::span<std::byte> out,
+                std::int32_t layer_index = kWholeTable, std::span<std::uint8_t> row_status = {},
+                std::chrono::nanoseconds timeout = kTimeout) {
+    Read(ids.data(), ids.size(), ENGRAM_ID_INT32, out, layer_index, row_status, timeout);
+  }
+  // [token][layer][column of the layer] rows land in `out`.
+  void ReadTokens(const TokenInput& input, std::span<std::byte> out,
+                  std::span<std::uint8_t> row_status = {},
+                  std::chrono::nanoseconds timeout = kTimeout) {
+    const engram_table_info table = info();
+    const std::size_t rows = input.tokens.size() * table.layers * table.columns_per_layer;
+    CheckStatusPlaces(row_status, rows);
+    const engram_tokens tokens = Tokens(input);
+    detail::Check(engram_table_read_tokens(table_.get(), &tokens, out.data(), out.size(),
+                                           row_status.empty() ? nullptr : row_status.data(),
+                                           detail::Nanoseconds(timeout)));
+  }
+
+ private:
+  friend class Pool;
+  struct Close {
+    void operator()(engram_table* table) const noexcept { engram_table_close(table); }
+  };
+  explicit Table(engram_table* table) : table_(table) {}
+
+  static void CheckStatusPlaces(std::span<std::uint8_t> row_status, std::size_t rows) {
+    if (!row_status.empty() && row_status.size() < rows)
+      throw std::invalid_argument("row_status has " + std::to_string(row_status.size()) +
+                                  " places for " + std::to_string(rows) + " rows");
+  }
+  static engram_tokens Tokens(const TokenInput& input) {
+    if (!input.dead.empty() && input.dead.size() != input.tokens.size())
+      throw std::invalid_argument("dead needs one flag a token");
+    if (!input.lookback_dead.empty() && input.lookback_dead.size() != input.lookback.size())
+      throw std::invalid_argument("lookback_dead needs one flag a look-back token");
+    engram_tokens tokens{};
+    tokens.struct_size = sizeof tokens;
+    tokens.tokens = input.tokens.data();
+    tokens.count = input.tokens.size();
+    tokens.dead = input.dead.empty() ? nullptr : input.dead.data();
+    tokens.lookback = input.lookback.data();
+    tokens.lookback_count = input.lookback.size();
+    tokens.lookback_dead = input.lookback_dead.empty() ? nullptr : input.lookback_dead.data();
+    return tokens;
+  }
+  void Read(const void* ids, std::size_t count, engram_id_type type, std::span<std::byte> out,
+            std::int32_t layer_index, std::span<std::uint8_t> row_status,
+            std::chrono::nanoseconds timeout) {
+    CheckStatusPlaces(row_status, count);
+    engram_rows rows{};
+    rows.struct_size = sizeof rows;
+    rows.ids = ids;
+    rows.count = count;
+    rows.id_type = type;
+    rows.layer_index = layer_index;
+    detail::Check(engram_table_read_rows(table_.get(), &rows, out.data(), out.size(),
+                                         row_status.empty() ? nullptr : row_status.data(),
+                                         detail::Nanoseconds(timeout)));
+  }
+
+  std::unique_ptr<engram_table, Close> table_;
+};
+
+class Pool {
+ public:
+  struct Options {
+    std::string endpoints;    // "host:port[,host:port]"; empty: $ENGRAM_ENDPOINT, then the context
+    std::string client_name;  // empty: program name and pid
+    std::string tenant;       // empty: "default"
+    std::string fabric;       // empty: any
+    std::chrono::nanoseconds connect_timeout{0};  // 0: the default
+  };
+  struct TableOptions {
+    std::string expected_spec_digest;          // empty: any
+    std::string expected_content_digest;       // empty: any
+    std::chrono::nanoseconds open_timeout{0};  // 0: the default
+  };
+
+  static Pool Open(const Options& options) {
+    engram_pool_options given;
+    engram_pool_options_init(&given);
+    given.endpoints = OrNull(options.endpoints);
+    given.client_name = OrNull(options.client_name);
+    given.tenant = OrNull(options.tenant);
+    given.fabric = OrNull(options.fabric);
+    given.connect_timeout_ns = static_cast<std::uint64_t>(options.connect_timeout.count());
+    engram_pool* pool = nullptr;
+    detail::Check(engram_pool_open(&given, &pool));
+    return Pool(pool);
+  }
+  static Pool Open() { return Open(Options{}); }
+
+  Table OpenTable(const std::string& name, const TableOptions& options) {
+    engram_table_options given;
+    engram_table_options_init(&given);
+    given.expected_spec_digest = OrNull(options.expected_spec_digest);
+    given.expected_content_digest = OrNull(options.expected_content_digest);
+    given.open_timeout_ns = static_cast<std::uint64_t>(options.open_timeout.count());
+    engram_table* table = nullptr;
+    detail::Check(engram_table_open(pool_.get(), name.c_str(), &given, &table));
+    return Table(table);
+  }
+  Table OpenTable(const std::string& name) { return OpenTable(name, TableOptions{}); }
+
+  engram_pool* handle() const noexcept { return pool_.get(); }
+
+ private:
+  struct Close {
+    void operator()(engram_pool* pool) const noexcept { engram_pool_close(pool); }
+  };
+  explicit Pool(engram_pool* pool) : pool_(pool) {}
+  static const char* OrNull(const std::string& text) {
+    return text.empty() ? nullptr : text.c_str();
+  }
+
+  std::unique_ptr<engram_pool, Close> pool_;
+};
+
+}  // namespace engram

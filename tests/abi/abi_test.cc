@@ -1,0 +1,76 @@
+// The C ABI as a caller meets it without a pool: bad arguments end in statuses, never in a crash.
+#include <engram/engram.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <string>
+
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(AbiTest, NullHandlesAreInvalidArguments) {
+  EXPECT_EQ(engram_table_get_info(nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_STREQ(engram_last_error(), "table is NULL");
+  EXPECT_EQ(engram_table_get_layer(nullptr, 0, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_get_column(nullptr, 0, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_get_plane(nullptr, 0, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_get_stats(nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_addresses(nullptr, nullptr, nullptr, 0), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_read_rows(nullptr, nullptr, nullptr, 0, nullptr, 0),
+            ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_read_tokens(nullptr, nullptr, nullptr, 0, nullptr, 0),
+            ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_pool_open(nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
+  engram_table* table = nullptr;
+  EXPECT_EQ(engram_table_open(nullptr, "a@1", nullptr, &table), ENGRAM_INVALID_ARGUMENT);
+  engram_pool_close(nullptr);
+  engram_table_close(nullptr);
+  engram_pool_options_init(nullptr);
+  engram_table_options_init(nullptr);
+}
+
+TEST(AbiTest, APoolThatDoesNotAnswerIsUnavailableAndNamed) {
+  engram_pool_options options;
+  engram_pool_options_init(&options);
+  EXPECT_EQ(options.struct_size, sizeof options);
+  options.endpoints = "127.0.0.1:1";
+  options.connect_timeout_ns = 50'000'000;
+  engram_pool* pool = reinterpret_cast<engram_pool*>(1);
+  EXPECT_EQ(engram_pool_open(&options, &pool), ENGRAM_UNAVAILABLE);
+  EXPECT_EQ(pool, nullptr);
+  EXPECT_THAT(engram_last_error(), HasSubstr("no pool answers at 127.0.0.1:1"));
+  options.endpoints = "nonsense";
+  EXPECT_EQ(engram_pool_open(&options, &pool), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_THAT(engram_last_error(), HasSubstr("\"nonsense\" is not HOST:PORT"));
+}
+
+TEST(AbiTest, StatusesHaveNames) {
+  EXPECT_STREQ(engram_status_name(ENGRAM_OK), "ok");
+  EXPECT_STREQ(engram_status_name(ENGRAM_INTERNAL), "internal");
+  EXPECT_STREQ(engram_status_name(static_cast<engram_status>(99)), "unknown");
+  EXPECT_THAT(engram_version(), testing::MatchesRegex("[0-9]+\\.[0-9]+\\.[0-9]+"));
+}
+
+TEST(AbiTest, ExportsNothingButItsOwnFunctions) {
+  const std::string command =
+      "nm -D --defined-only " ENGRAM_BINARY_DIR "/lib/libengram.so | awk '{print $3}'";
+  FILE* symbols = popen(command.c_str(), "r");
+  ASSERT_NE(symbols, nullptr);
+  char line[512];
+  int functions = 0;
+  while (std::fgets(line, sizeof line, symbols) != nullptr) {
+    std::string symbol(line);
+    symbol.erase(symbol.find_last_not_of('\n') + 1);
+    if (symbol.rfind("ENGRAM_0", 0) == 0) continue;  // the version itself
+    EXPECT_THAT(symbol, testing::StartsWith("engram_"));
+    ++functions;
+  }
+  EXPECT_EQ(pclose(symbols), 0);
+  EXPECT_GE(functions, 15);
+}
+
+}  // namespace
