@@ -18,7 +18,7 @@
 using engram::client::Pool;
 using engram::client::ReadPart;
 using engram::client::Table;
-namespace abi = engram::client::abi;
+namespace args = engram::client::abi;
 
 namespace {
 
@@ -48,7 +48,7 @@ void Log(int level, const std::string& message) {
 
 engram_status Finish(const absl::Status& status) {
   if (!status.ok()) last_error = std::string(status.message());
-  return abi::StatusOf(status);
+  return args::StatusOf(status);
 }
 
 // Runs `body` (-> absl::Status); no exception leaves.
@@ -76,7 +76,7 @@ struct engram_pool {
 struct engram_table {
   std::unique_ptr<Table> table;
   std::uint64_t generation = 0;
-  abi::TableShape shape;
+  args::TableShape shape;
   std::string uid;
   std::vector<std::string> dtypes;  // of the planes
 };
@@ -108,9 +108,9 @@ engram::Instant DeadlineOf(std::uint64_t timeout_ns) {
          engram::Duration(static_cast<std::int64_t>(std::min(timeout_ns, kYear)));
 }
 
-abi::TableShape ShapeOf(const Table& table) {
+args::TableShape ShapeOf(const Table& table) {
   const engram::TableSpec& spec = table.spec();
-  abi::TableShape shape;
+  args::TableShape shape;
   shape.name = table.record().name.Full();
   shape.rows = spec.Rows();
   shape.row_bytes = spec.RowBytes();
@@ -129,14 +129,14 @@ absl::Status ReadRows(engram_table* table, const engram_rows* rows, void* out,
                       std::size_t out_bytes, std::uint8_t* row_status, std::uint64_t timeout_ns) {
   if (absl::Status status = Check(table); !status.ok()) return status;
   const engram::Instant deadline = DeadlineOf(timeout_ns);
-  auto part = abi::TakeRows(table->shape, rows, out, out_bytes, row_status);
+  auto part = args::TakeRows(table->shape, rows, out, out_bytes, row_status);
   if (!part.ok()) return part.status();
   if (row_status == nullptr) {
     if (status_scratch.size() < part->run_rows) status_scratch.resize(part->run_rows);
     part->row_status = status_scratch.data();
   }
   const absl::Status status = table->table->ReadParts({&*part, 1}, deadline);
-  if (row_status != nullptr) abi::GiveRowStatus(*part, row_status);
+  if (row_status != nullptr) args::GiveRowStatus(*part, row_status);
   return status;
 }
 
@@ -153,8 +153,8 @@ absl::Status AddressesOf(const engram_table* table, const engram::TokenSpan& tok
 absl::Status Addresses(const engram_table* table, const engram_tokens* tokens, std::int64_t* rows,
                        std::size_t capacity) {
   if (absl::Status status = Check(table); !status.ok()) return status;
-  const abi::TableShape& shape = table->shape;
-  auto taken = abi::TakeTokens(shape, tokens, rows, capacity, 1);
+  const args::TableShape& shape = table->shape;
+  auto taken = args::TakeTokens(shape, tokens, rows, capacity, 1);
   if (!taken.ok()) return taken.status();
   if (absl::Status status = AddressesOf(table, taken->span, taken->rows); !status.ok())
     return status;
@@ -170,8 +170,8 @@ absl::Status ReadTokens(engram_table* table, const engram_tokens* tokens, void* 
                         std::size_t out_bytes, std::uint8_t* row_status, std::uint64_t timeout_ns) {
   if (absl::Status status = Check(table); !status.ok()) return status;
   const engram::Instant deadline = DeadlineOf(timeout_ns);
-  const abi::TableShape& shape = table->shape;
-  auto taken = abi::TakeTokens(shape, tokens, out, out_bytes, shape.row_bytes);
+  const args::TableShape& shape = table->shape;
+  auto taken = args::TakeTokens(shape, tokens, out, out_bytes, shape.row_bytes);
   if (!taken.ok()) return taken.status();
   if (absl::Status status = AddressesOf(table, taken->span, taken->rows); !status.ok())
     return status;
@@ -186,7 +186,7 @@ absl::Status ReadTokens(engram_table* table, const engram_tokens* tokens, void* 
   part.row_status = row_status == nullptr ? status_scratch.data()
                                           : reinterpret_cast<engram::ReadStatus*>(row_status);
   const absl::Status status = table->table->ReadParts({&part, 1}, deadline);
-  if (row_status != nullptr) abi::GiveRowStatus(part, row_status);
+  if (row_status != nullptr) args::GiveRowStatus(part, row_status);
   return status;
 }
 
@@ -220,7 +220,7 @@ absl::Status GetColumn(const engram_table& table, std::uint32_t index, engram_co
   for (std::uint32_t i = 0; i < index; ++i) {
     if (spec.columns[i].layer == column.layer) ours.first_row += spec.columns[i].rows;
   }
-  return abi::GiveStruct("info", ours, info);
+  return args::GiveStruct("info", ours, info);
 }
 
 absl::Status GetPlane(const engram_table& table, std::uint32_t index, engram_plane_info* info) {
@@ -231,7 +231,7 @@ absl::Status GetPlane(const engram_table& table, std::uint32_t index, engram_pla
   ours.dtype = table.dtypes[index].c_str();
   ours.bytes = spec.planes[index].bytes;
   for (std::uint32_t i = 0; i < index; ++i) ours.offset += spec.planes[i].bytes;
-  return abi::GiveStruct("info", ours, info);
+  return args::GiveStruct("info", ours, info);
 }
 
 engram_stats StatsOf(const engram_table& table) {
@@ -295,7 +295,8 @@ engram_status engram_pool_open(const engram_pool_options* options, engram_pool**
   return Guard([&]() -> absl::Status {
     if (pool == nullptr) return absl::InvalidArgumentError("pool is NULL");
     *pool = nullptr;
-    auto taken = abi::TakePoolOptions(options, std::getenv("ENGRAM_ENDPOINT"), abi::ContextFile());
+    auto taken =
+        args::TakePoolOptions(options, std::getenv("ENGRAM_ENDPOINT"), args::ContextFile());
     if (!taken.ok()) return taken.status();
     taken->log = Log;
     WatchForks();
@@ -330,9 +331,9 @@ engram_status engram_table_open(engram_pool* pool, const char* name,
     if (table == nullptr) return absl::InvalidArgumentError("table is NULL");
     *table = nullptr;
     if (absl::Status status = Check(pool); !status.ok()) return status;
-    auto full = abi::TakeName("name", name);
+    auto full = args::TakeName("name", name);
     if (!full.ok()) return full.status();
-    auto taken = abi::TakeTableOptions(options);
+    auto taken = args::TakeTableOptions(options);
     if (!taken.ok()) return taken.status();
     auto opened = pool->pool->OpenTable(*full, *taken);
     if (!opened.ok()) return opened.status();
@@ -359,7 +360,7 @@ void engram_table_close(engram_table* table) {
 engram_status engram_table_get_info(const engram_table* table, engram_table_info* info) {
   return Guard([&]() -> absl::Status {
     if (absl::Status status = Check(table); !status.ok()) return status;
-    return abi::GiveStruct("info", InfoOf(*table), info);
+    return args::GiveStruct("info", InfoOf(*table), info);
   });
 }
 
@@ -373,7 +374,7 @@ engram_status engram_table_get_layer(const engram_table* table, uint32_t index,
     ours.layer = table->table->spec().addressing.layers[index];
     ours.first_row = layers[index].first_row;
     ours.rows = layers[index].rows;
-    return abi::GiveStruct("info", ours, info);
+    return args::GiveStruct("info", ours, info);
   });
 }
 
@@ -411,7 +412,7 @@ engram_status engram_table_read_tokens(engram_table* table, const engram_tokens*
 engram_status engram_table_get_stats(const engram_table* table, engram_stats* stats) {
   return Guard([&]() -> absl::Status {
     if (absl::Status status = Check(table); !status.ok()) return status;
-    return abi::GiveStruct("stats", StatsOf(*table), stats);
+    return args::GiveStruct("stats", StatsOf(*table), stats);
   });
 }
 

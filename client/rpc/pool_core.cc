@@ -118,11 +118,12 @@ PoolCore::~PoolCore() {
     }
     map_stream = map_stream_;
   });
-  loop_->Stop();
+  // The loop still runs: a stream that is being handled there can end.
   for (const auto& stream : streams) stream->Cancel();
   if (map_stream != nullptr) map_stream->Cancel();
   for (const auto& stream : streams) stream->WaitDone(kGoodbyeTimeout);
   if (map_stream != nullptr) map_stream->WaitDone(kGoodbyeTimeout);
+  loop_->Stop();
 }
 
 void PoolCore::SayGoodbye() {

@@ -54,6 +54,7 @@ void PoolCore::FeedMap(const MapFollower::Event& event) {
 }
 
 void PoolCore::Subscribe(const MapFollower::Subscribe& subscribe) {
+  if (leaving_) return;
   if (map_stream_ != nullptr) map_stream_->Cancel();
   v1::WatchMapRequest request;
   request.mutable_caller()->set_client(options_.client_name);
@@ -211,6 +212,7 @@ void PoolCore::Carry(const NodeId& node, session::Action& action) {
 }
 
 void PoolCore::OpenStream(const NodeId& node, const session::OpenStream& open) {
+  if (leaving_) return;
   NodeEntry& entry = nodes_[node];
   if (entry.stream != nullptr) entry.stream->Cancel();
   entry.endpoint = open.endpoint;

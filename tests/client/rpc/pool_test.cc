@@ -53,7 +53,7 @@ class PoolTest : public testing::Test {
     options.controller = controller_.endpoint();
     options.memory.capacity_bytes = std::uint64_t{64} << 20;
     options.memory.slab_bytes = std::uint64_t{8} << 20;
-    options.lease = 2s;
+    options.lease = 120s;  // longer than any wait here: what depends on its end fails
     options.targets.node = options.node;
     auto node = poolserver::PoolNode::Start(options, [](const absl::Status&) {});
     ASSERT_TRUE(node.ok()) << node.status();
@@ -187,14 +187,12 @@ TEST_F(PoolTest, ReadsFromTheOtherReplicaWhenANodeDies) {
   for (int i = 0; i < 5; ++i) EXPECT_EQ(Read(), absl::OkStatus());
 }
 
-TEST_F(PoolTest, RetirementIsAcknowledgedWellBeforeTheLeaseEnds) {
+TEST_F(PoolTest, RetirementIsAcknowledgedBeforeTheLeaseEnds) {
   StartNode("n1");
   Open();
   ASSERT_EQ(Read(), absl::OkStatus());
-  const Instant before = SystemClock::Get().Now();
   controller_.Retire("n1");
   ASSERT_TRUE(controller_.WaitRetired("n1"));
-  EXPECT_LT(SystemClock::Get().Now() - before, 2s) << "the lease alone would have taken longer";
   EXPECT_EQ(Read(200ms).code(), absl::StatusCode::kUnavailable);
 }
 
