@@ -89,6 +89,7 @@ class Replay {
   std::deque<Running> waiting_;
   std::vector<Running> decoding_;
   Step step_;
+  bool prefilled_ = false;  // the last step was a prefill chunk
 };
 
 // Reads a zstd file whole. NotFound, DataLoss name it.
