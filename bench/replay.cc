@@ -88,9 +88,9 @@ const Step& Replay::Next() {
   Admit();
   step_.parts.clear();
   step_.tokens = 0;
-  // Prefill first while there is room to decode what it yields: the policy of the engines'
-  // schedulers.
-  if (!waiting_.empty() && decoding_.size() < options_.decode_batch) {
+  const bool room = !waiting_.empty() && decoding_.size() < options_.decode_batch;
+  prefilled_ = decoding_.empty() || (room && !prefilled_);
+  if (prefilled_) {
     PrefillStep();
   } else {
     DecodeStep();

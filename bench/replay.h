@@ -3,10 +3,10 @@
 //
 // Requests arrive at the times and with the lengths of `arrivals_conversation`; the tokens of a
 // request are a consecutive slice of the trace at a seeded offset (wrapping at its end). The
-// replica prefills in chunks of 4,096 tokens, one request at a time, and decodes one token a step
-// for every running request, up to `decode_batch`. Time is virtual: a prefilled token and a decode
-// step take what the options say, so the sequence of steps depends on the seed alone.
-// Thread-compatible.
+// replica prefills in chunks of 4,096 tokens, one request at a time, and after each chunk decodes
+// one token for every running request; while `decode_batch` requests run, it only decodes. Time is
+// virtual: a prefilled token and a decode step take what the options say, so the sequence of steps
+// depends on the seed alone. Thread-compatible.
 #pragma once
 
 #include <cstdint>

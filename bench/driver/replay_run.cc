@@ -12,7 +12,7 @@ namespace engram::bench {
 namespace {
 
 constexpr Duration kReportEvery = std::chrono::milliseconds(500);
-constexpr Duration kStepDeadline = std::chrono::milliseconds(250);
+constexpr Duration kStepDeadline = std::chrono::seconds(3);
 
 double Seconds(Duration d) { return static_cast<double>(d.count()) / 1e9; }
 
