@@ -1,0 +1,230 @@
+#include "client/ctl/listing.h"
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/ctl/documents.h"
+#include "client/ctl/units.h"
+#include "engram/settings/units.h"
+#include "proto/convert.h"
+
+namespace engram::ctl {
+namespace {
+
+template <class Value>
+std::string Word(const absl::StatusOr<Value>& value) {
+  return value.ok() ? std::string(Name(*value)) : "?";
+}
+
+std::string Fraction(std::uint64_t part, std::uint64_t whole) {
+  return absl::StrCat(part, "/", whole);
+}
+
+std::string LayersOf(const v1::Table& table) {
+  return absl::StrJoin(table.spec().addressing().layers(), ",");
+}
+
+// What is said of each table, by uid, beside its shards.
+struct Owner {
+  std::string name;
+  std::int64_t created_unix_ms = 0;
+};
+
+std::map<std::string, Owner> Owners(const v1::ListTablesResponse& tables) {
+  std::map<std::string, Owner> owners;
+  for (const auto& entry : tables.tables()) {
+    owners[entry.table().uid()] = {FullName(entry.table()), entry.table().created_unix_ms()};
+  }
+  return owners;
+}
+
+// A table that was deleted between the two calls is named by its uid.
+Owner OwnerOf(const std::map<std::string, Owner>& owners,
+              const v1::ListShardsResponse::Shard& shard) {
+  const auto found = owners.find(shard.table());
+  return found == owners.end() ? Owner{HexUid(shard.table()), 0} : found->second;
+}
+
+struct Totals {
+  std::uint64_t capacity = 0;
+  std::uint64_t allocated = 0;
+};
+
+Totals TotalsOf(const v1::Node& node) {
+  Totals totals;
+  for (const auto& tier : node.tiers()) {
+    totals.capacity += tier.capacity_bytes();
+    totals.allocated += tier.allocated_bytes();
+  }
+  return totals;
+}
+
+std::string NodesOf(const v1::ListShardsResponse::Shard& shard) {
+  std::vector<std::string> nodes;
+  for (const auto& replica : shard.replicas()) {
+    const bool serving = replica.state() == v1::REPLICA_STATE_SERVING;
+    nodes.push_back(serving ? replica.node()
+                            : absl::StrCat(replica.node(), "(", StateWord(replica.state()), ")"));
+  }
+  return absl::StrJoin(nodes, ",");
+}
+
+}  // namespace
+
+std::string StateWord(v1::TableState state) { return Word(wire::FromWire(state)); }
+std::string StateWord(v1::ReplicaState state) { return Word(wire::FromWire(state)); }
+std::string TierWord(v1::Tier tier) { return Word(wire::FromWire(tier)); }
+std::string FabricWord(v1::FabricKind kind) { return Word(wire::FromWire(kind)); }
+
+std::string FullName(const v1::Table& table) { return table.name() + "@" + table.version(); }
+std::string HexUid(const std::string& bytes) { return absl::BytesToHexString(bytes); }
+
+std::uint64_t RowsOf(const v1::Table& table) {
+  std::uint64_t rows = 0;
+  for (const auto& column : table.spec().columns()) rows += column.rows();
+  return rows;
+}
+
+std::uint64_t RowBytesOf(const v1::Table& table) {
+  std::uint64_t bytes = 0;
+  for (const auto& plane : table.spec().planes()) bytes += plane.bytes();
+  return bytes;
+}
+
+std::uint64_t StoredBytes(const v1::Table& table) {
+  const bool sealed = table.options().seal() == v1::SEAL_KIND_CRC32C;
+  return RowsOf(table) * (RowBytesOf(table) + (sealed ? kSealBytes : 0));
+}
+
+Listing ListTables(const v1::ListTablesResponse& tables, const std::string& only,
+                   std::int64_t now_unix_ms) {
+  Listing listing{TextTable({{"NAME"},
+                             {"STATE"},
+                             {"SHARDS", false, true},
+                             {"SIZE", false, true},
+                             {"COPIES", false, true},
+                             {"ROWS", true, true},
+                             {"ROW-BYTES", true, true},
+                             {"LAYERS", true},
+                             {"SEAL", true},
+                             {"SHARD-BYTES", true, true},
+                             {"UID", true},
+                             {"CONTENT-DIGEST", true},
+                             {"AGE", false, true}}),
+                  {},
+                  ""};
+  v1::ListTablesResponse shown;
+  for (const auto& entry : tables.tables()) {
+    const v1::Table& table = entry.table();
+    if (!only.empty() && FullName(table) != only) continue;
+    *shown.add_tables() = entry;
+    listing.names.push_back("table/" + FullName(table));
+    const bool known = table.spec().columns_size() > 0;
+    const bool sealed = table.options().seal() == v1::SEAL_KIND_CRC32C;
+    listing.table.Add(
+        {FullName(table), StateWord(table.state()),
+         Fraction(entry.shards_serving(), entry.shards_total()),
+         known ? RoundSize(StoredBytes(table)) : "", absl::StrCat(table.options().replicas()),
+         known ? absl::StrCat(RowsOf(table)) : "", known ? absl::StrCat(RowBytesOf(table)) : "",
+         LayersOf(table), sealed ? "crc32c" : "none", FormatSize(table.options().shard_bytes()),
+         HexUid(table.uid()), table.content_digest().substr(0, 16),
+         HumanAge(table.created_unix_ms(), now_unix_ms)});
+  }
+  listing.json = only.empty() || shown.tables_size() == 0 ? ToJson(shown) : ToJson(shown.tables(0));
+  return listing;
+}
+
+Listing ListNodes(const v1::ListNodesResponse& nodes, const std::string& only,
+                  std::int64_t now_unix_ms) {
+  Listing listing{TextTable({{"NAME"},
+                             {"STATE"},
+                             {"ENDPOINT"},
+                             {"USED"},
+                             {"REPLICAS", false, true},
+                             {"SESSIONS", false, true},
+                             {"LOADING", true, true},
+                             {"RETIRING", true, true},
+                             {"DOMAIN", true},
+                             {"INCARNATION", true, true},
+                             {"VERSION", true},
+                             {"AGE", false, true}}),
+                  {},
+                  ""};
+  v1::ListNodesResponse shown;
+  for (const v1::Node& node : nodes.nodes()) {
+    if (!only.empty() && node.node() != only) continue;
+    *shown.add_nodes() = node;
+    listing.names.push_back("node/" + node.node());
+    const Totals totals = TotalsOf(node);
+    listing.table.Add({node.node(), node.alive() ? "Alive" : "Dead", node.endpoint(),
+                       absl::StrCat(RoundSize(totals.allocated), "/", RoundSize(totals.capacity)),
+                       absl::StrCat(node.replicas_serving()), absl::StrCat(node.sessions()),
+                       absl::StrCat(node.replicas_loading()),
+                       absl::StrCat(node.retirements_pending()), node.failure_domain(),
+                       absl::StrCat(node.incarnation()), node.version(),
+                       HumanAge(node.joined_unix_ms(), now_unix_ms)});
+  }
+  listing.json = only.empty() || shown.nodes_size() == 0 ? ToJson(shown) : ToJson(shown.nodes(0));
+  return listing;
+}
+
+Listing ListShards(const Shards& shards, const v1::ListTablesResponse& tables,
+                   std::int64_t now_unix_ms) {
+  Listing listing{TextTable({{"NAME"},
+                             {"COLUMN", false, true},
+                             {"FIRST-ROW", false, true},
+                             {"ROWS", false, true},
+                             {"SIZE", false, true},
+                             {"NODES"},
+                             {"AGE", false, true}}),
+                  {},
+                  ""};
+  const std::map<std::string, Owner> owners = Owners(tables);
+  v1::ListShardsResponse shown;
+  for (const auto& shard : shards) {
+    *shown.add_shards() = shard;
+    const Owner owner = OwnerOf(owners, shard);
+    const std::string name = absl::StrCat(owner.name, "/", shard.shard());
+    listing.names.push_back("shard/" + name);
+    listing.table.Add({name, absl::StrCat(shard.column()), absl::StrCat(shard.first_row()),
+                       absl::StrCat(shard.rows()), RoundSize(shard.stored_bytes()), NodesOf(shard),
+                       HumanAge(owner.created_unix_ms, now_unix_ms)});
+  }
+  listing.json = ToJson(shown);
+  return listing;
+}
+
+Listing ListReplicas(const Shards& shards, const v1::ListTablesResponse& tables,
+                     std::int64_t now_unix_ms) {
+  Listing listing{
+      TextTable(
+          {{"NAME"}, {"NODE"}, {"TIER"}, {"STATE"}, {"SIZE", false, true}, {"AGE", false, true}}),
+      {},
+      ""};
+  const std::map<std::string, Owner> owners = Owners(tables);
+  nlohmann::ordered_json json = {{"replicas", nlohmann::ordered_json::array()}};
+  for (const auto& shard : shards) {
+    const Owner owner = OwnerOf(owners, shard);
+    for (const v1::MapReplica& replica : shard.replicas()) {
+      const std::string name = absl::StrCat(owner.name, "/", shard.shard());
+      listing.names.push_back(absl::StrCat("replica/", name, "/", replica.node()));
+      listing.table.Add({name, replica.node(), TierWord(replica.tier()), StateWord(replica.state()),
+                         RoundSize(shard.stored_bytes()),
+                         HumanAge(owner.created_unix_ms, now_unix_ms)});
+      json["replicas"].push_back({{"table", owner.name},
+                                  {"shard", shard.shard()},
+                                  {"node", replica.node()},
+                                  {"tier", v1::Tier_Name(replica.tier())},
+                                  {"state", v1::ReplicaState_Name(replica.state())},
+                                  {"storedBytes", absl::StrCat(shard.stored_bytes())}});
+    }
+  }
+  listing.json = json.dump();
+  return listing;
+}
+
+}  // namespace engram::ctl

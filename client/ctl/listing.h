@@ -1,0 +1,44 @@
+// What `get` shows: the same objects as a table, as names and as a JSON document, built from the
+// controller's answers. Thread-compatible.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "client/ctl/printer.h"
+#include "engram/v1/placement.pb.h"
+
+namespace engram::ctl {
+
+struct Listing {
+  TextTable table;
+  std::vector<std::string> names;  // "table/small@1"
+  std::string json;
+};
+
+using Shards = std::vector<v1::ListShardsResponse::Shard>;
+
+// An empty `only` lists all.
+Listing ListTables(const v1::ListTablesResponse& tables, const std::string& only,
+                   std::int64_t now_unix_ms);
+Listing ListNodes(const v1::ListNodesResponse& nodes, const std::string& only,
+                  std::int64_t now_unix_ms);
+Listing ListShards(const Shards& shards, const v1::ListTablesResponse& tables,
+                   std::int64_t now_unix_ms);
+Listing ListReplicas(const Shards& shards, const v1::ListTablesResponse& tables,
+                     std::int64_t now_unix_ms);
+
+// "Ready", "Serving", "dram", ... of wire values; "?" for one that this program does not know.
+std::string StateWord(v1::TableState state);
+std::string StateWord(v1::ReplicaState state);
+std::string TierWord(v1::Tier tier);
+std::string FabricWord(v1::FabricKind kind);
+
+std::string FullName(const v1::Table& table);
+std::string HexUid(const std::string& bytes);
+// Bytes of the table as it lies in memory once (rows and seals); 0 while its geometry is not known.
+std::uint64_t StoredBytes(const v1::Table& table);
+std::uint64_t RowsOf(const v1::Table& table);
+std::uint64_t RowBytesOf(const v1::Table& table);
+
+}  // namespace engram::ctl

@@ -1,0 +1,78 @@
+// `delete table NAME@VERSION --yes`.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/ctl/listing.h"
+#include "client/ctl/nouns.h"
+#include "client/ctl/outcome.h"
+#include "client/ctl/table_watch.h"
+#include "client/ctl/verbs.h"
+#include "engram/settings/units.h"
+
+namespace engram::ctl {
+namespace {
+
+struct Wanted {
+  std::string noun, name;
+  bool yes = false, dry_run = false, wait = false;
+};
+
+std::string What(const v1::GetTableResponse& answer) {
+  return absl::StrCat("table ", FullName(answer.table()), " (", StateWord(answer.table().state()),
+                      ", ", answer.shards_total(), " shards, ",
+                      RoundSize(StoredBytes(answer.table()) * answer.table().options().replicas()),
+                      " in ", answer.table().options().replicas(), " copies)");
+}
+
+absl::Status Delete(const Wanted& options, const Invocation& invocation) {
+  if (const auto noun = ParseNoun(options.noun, {Noun::kTable}); !noun.ok()) return noun.status();
+  const auto table = ParseTable(options.name);
+  if (!table.ok()) return table.status();
+  const auto pool = invocation.Pool();
+  if (!pool.ok()) return pool.status();
+  const auto answer = pool->Table(table->name, table->version);
+  if (!answer.ok()) return answer.status();
+  if (options.dry_run) {
+    invocation.terminal.err << "dry run: would delete " << What(*answer) << '\n';
+    return absl::OkStatus();
+  }
+  if (!options.yes) {
+    return UsageError(absl::StrCat("this would delete ", What(*answer),
+                                   "; say so with --yes, or look first with --dry-run"));
+  }
+  v1::DeleteTableRequest request;
+  *request.mutable_caller() = NewCaller();
+  request.set_name(table->name);
+  request.set_version(table->version);
+  const auto deleted = pool->Delete(request);
+  if (!deleted.ok()) return deleted.status();
+  if (options.wait) {
+    const auto limit = invocation.Timeout(std::chrono::minutes(2));
+    if (!limit.ok()) return limit.status();
+    const absl::Status gone =
+        AwaitTable(*pool, *table, Condition::kDeleted, *limit, invocation.terminal);
+    if (!gone.ok()) return gone;
+    invocation.terminal.out << "table/" << table->Full() << " deleted\n";
+    return absl::OkStatus();
+  }
+  invocation.terminal.out << "table/" << table->Full() << " deleting\n";
+  invocation.terminal.err
+      << "its memory is freed when no reader needs it any more: `engramctl wait "
+         "table "
+      << table->Full() << " --for deleted`\n";
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Action DeclareDelete(Options app) {
+  auto options = std::make_shared<Wanted>();
+  app.Word("NOUN", &options->noun, "table");
+  app.Word("NAME", &options->name, "NAME@VERSION");
+  app.Flag("-y,--yes", &options->yes, "Really delete");
+  app.Flag("--dry-run", &options->dry_run, "Say what would be deleted, and delete nothing");
+  app.Flag("--wait", &options->wait, "Return when its memory is freed");
+  return [options](const Invocation& invocation) { return Delete(*options, invocation); };
+}
+
+}  // namespace engram::ctl

@@ -1,0 +1,93 @@
+// `doctor`: this machine, and the current pool if there is one.
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "client/ctl/doctor_checks.h"
+#include "client/ctl/documents.h"
+#include "client/ctl/endpoint.h"
+#include "client/ctl/outcome.h"
+#include "client/ctl/printer.h"
+#include "client/ctl/verbs.h"
+
+namespace engram::ctl {
+namespace {
+
+// The pool that flag, environment or context name; nothing is wrong when none is named.
+Check CheckPool(const Invocation& invocation) {
+  const auto endpoint = ResolveEndpoint(invocation.endpoint);
+  if (!endpoint.ok() && invocation.endpoint.empty() && !ReadContext().ok()) {
+    return {"pool", Verdict::kOk, "none is named (no flag, variable or context)", ""};
+  }
+  if (!endpoint.ok()) {
+    return {"pool", Verdict::kFail, std::string(endpoint.status().message()),
+            "correct the endpoint"};
+  }
+  const auto limit = invocation.Timeout(std::chrono::seconds(2));
+  const auto info = PoolStub(*endpoint, limit.ok() ? *limit : kCallTimeout).PoolInfo();
+  if (!info.ok()) {
+    return {"pool", Verdict::kFail, std::string(info.status().message()),
+            "start it (`engramctl local up`), or name another with --endpoint"};
+  }
+  const std::string value =
+      absl::StrCat(*endpoint, ", version ", info->version(), ", ", info->nodes_alive(), " of ",
+                   info->nodes_total(), " nodes alive");
+  if (info->nodes_alive() < info->nodes_total()) {
+    return {"pool", Verdict::kWarn, value,
+            "see `engramctl get nodes`; `engramctl local up` repairs"};
+  }
+  return {"pool", Verdict::kOk, value, ""};
+}
+
+std::string AsJson(const std::vector<Check>& checks) {
+  nlohmann::ordered_json json = {{"checks", nlohmann::ordered_json::array()}};
+  for (const Check& check : checks) {
+    json["checks"].push_back({{"name", check.name},
+                              {"verdict", Name(check.verdict)},
+                              {"value", check.value},
+                              {"advice", check.advice}});
+  }
+  return json.dump();
+}
+
+void Print(const std::vector<Check>& checks, const Terminal& terminal) {
+  std::size_t width = 0;
+  for (const Check& check : checks) width = std::max(width, check.name.size());
+  for (const Check& check : checks) {
+    const Paint paint = check.verdict == Verdict::kOk     ? Paint::kGood
+                        : check.verdict == Verdict::kWarn ? Paint::kCaution
+                                                          : Paint::kBad;
+    const std::string verdict(Name(check.verdict));
+    terminal.out << Painted(terminal, paint, verdict) << std::string(6 - verdict.size(), ' ')
+                 << check.name << std::string(width - check.name.size() + 2, ' ') << check.value
+                 << '\n';
+    if (!check.advice.empty()) {
+      terminal.out << std::string(width + 8, ' ') << "-> " << check.advice << '\n';
+    }
+  }
+}
+
+absl::Status Doctor(const Invocation& invocation) {
+  const auto format =
+      ParseFormat(invocation.output, {Format::kTable, Format::kJson, Format::kYaml});
+  if (!format.ok()) return format.status();
+  std::vector<Check> checks = RunChecks(Host::Real());
+  checks.push_back(CheckPool(invocation));
+  if (*format == Format::kTable) {
+    Print(checks, invocation.terminal);
+  } else {
+    PrintDocument(invocation.terminal, *format, AsJson(checks));
+  }
+  for (const Check& check : checks) {
+    if (check.verdict == Verdict::kFail) return AlreadyReported(absl::StatusCode::kInternal);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Action DeclareDoctor(Options) {
+  return [](const Invocation& invocation) { return Doctor(invocation); };
+}
+
+}  // namespace engram::ctl

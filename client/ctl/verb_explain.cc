@@ -1,0 +1,207 @@
+// `explain table NAME@VERSION --tokens ...`: ids -> compressed -> rolling -> rows -> shards ->
+// nodes
+// -> fabric, for the last token.
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "client/ctl/documents.h"
+#include "client/ctl/known_table.h"
+#include "client/ctl/listing.h"
+#include "client/ctl/nouns.h"
+#include "client/ctl/number_list.h"
+#include "client/ctl/outcome.h"
+#include "client/ctl/printer.h"
+#include "client/ctl/verbs.h"
+#include "engram/shard_layout.h"
+
+namespace engram::ctl {
+namespace {
+
+struct Wanted {
+  std::string noun, name, tokens;
+  std::int64_t position = -1;
+};
+
+// One row that the last token reads.
+struct RowPlace {
+  Column column;
+  RowId row;
+  std::uint64_t row_of_layer = 0;
+  ShardSlot slot;
+  std::vector<std::string> nodes;  // that serve the shard
+};
+
+struct Explanation {
+  std::vector<std::int64_t> tokens;
+  Addressing::Trace trace;
+  std::vector<RowPlace> places;
+  std::map<std::string, std::string> fabrics;  // node -> fabrics that it offers
+};
+
+std::map<std::uint32_t, std::vector<std::string>> ServingNodes(const Shards& shards) {
+  std::map<std::uint32_t, std::vector<std::string>> serving;
+  for (const auto& shard : shards) {
+    for (const auto& replica : shard.replicas()) {
+      if (replica.state() == v1::REPLICA_STATE_SERVING) {
+        serving[shard.shard()].push_back(replica.node());
+      }
+    }
+  }
+  return serving;
+}
+
+// What each node offers, in its own order; "unreachable" for one that does not answer.
+std::map<std::string, std::string> FabricsOf(const v1::ListNodesResponse& nodes, Duration timeout) {
+  std::map<std::string, std::string> fabrics;
+  for (const v1::Node& node : nodes.nodes()) {
+    const auto status = NodeStatus(node.endpoint(), timeout);
+    std::vector<std::string> words;
+    if (status.ok()) {
+      for (const auto& path : status->paths()) words.push_back(FabricWord(path.fabric()));
+    }
+    fabrics[node.node()] = status.ok() ? absl::StrJoin(words, ",") : "unreachable";
+  }
+  return fabrics;
+}
+
+absl::StatusOr<Explanation> Explain(const PoolStub& pool, const TableRecord& table,
+                                    std::vector<std::int64_t> tokens, Duration timeout) {
+  const auto addressing = FetchAddressing(pool, table.spec);
+  if (!addressing.ok()) return addressing.status();
+  const auto shards = pool.Shards(table.name.name, table.name.version);
+  if (!shards.ok()) return shards.status();
+  const auto nodes = pool.Nodes();
+  if (!nodes.ok()) return nodes.status();
+
+  Explanation explanation;
+  explanation.tokens = std::move(tokens);
+  const TokenSpan span{explanation.tokens, {}, {}, {}};
+  auto trace = (*addressing)->Explain(span);
+  if (!trace.ok()) return trace.status();
+  explanation.trace = *std::move(trace);
+  const std::size_t columns = (*addressing)->columns();
+  std::vector<RowId> rows(explanation.tokens.size() * columns);
+  if (auto status = (*addressing)->Rows(span, rows); !status.ok()) return status;
+
+  const ShardLayout layout(table.spec, table.options);
+  const auto serving = ServingNodes(*shards);
+  for (std::size_t column = 0; column < columns; ++column) {
+    RowPlace place;
+    place.column = table.spec.columns[column];
+    place.row = rows[rows.size() - columns + column];
+    place.row_of_layer = place.row.value() - table.spec.LayerFirstRow(place.column.layer);
+    place.slot = layout.Locate(place.row);
+    if (const auto at = serving.find(place.slot.shard.value()); at != serving.end()) {
+      place.nodes = at->second;
+    }
+    explanation.places.push_back(std::move(place));
+  }
+  explanation.fabrics = FabricsOf(*nodes, timeout);
+  return explanation;
+}
+
+std::string FabricsOfPlace(const Explanation& explanation, const RowPlace& place) {
+  std::vector<std::string> words;
+  for (const std::string& node : place.nodes) {
+    const auto found = explanation.fabrics.find(node);
+    words.push_back(found == explanation.fabrics.end() ? "?" : found->second);
+  }
+  return absl::StrJoin(words, " | ");
+}
+
+void PrintText(const Explanation& explanation, std::ostream& out) {
+  FieldList head;
+  head.Add("Tokens", absl::StrJoin(explanation.tokens, " "));
+  head.Add("Compressed", absl::StrJoin(explanation.trace.compressed, " "));
+  head.Print(out);
+  out << "\nRolling hashes at the last token:\n";
+  TextTable rolling({{"  LAYER"}, {"ORDER"}, {"ROLLING", false, true}});
+  for (const auto& step : explanation.trace.rolling) {
+    rolling.Add(
+        {absl::StrCat("  ", step.layer), absl::StrCat(step.order), absl::StrCat(step.value)});
+  }
+  rolling.Print(out, false);
+  out << "\nRows of the last token:\n";
+  TextTable rows({{"  LAYER"},
+                  {"ORDER"},
+                  {"HEAD"},
+                  {"ROW", false, true},
+                  {"ROW-OF-LAYER", false, true},
+                  {"SHARD", false, true},
+                  {"SLOT", false, true},
+                  {"NODES"},
+                  {"FABRICS"}});
+  for (const RowPlace& place : explanation.places) {
+    rows.Add({absl::StrCat("  ", place.column.layer), absl::StrCat(place.column.order),
+              absl::StrCat(place.column.head), absl::StrCat(place.row.value()),
+              absl::StrCat(place.row_of_layer), absl::StrCat(place.slot.shard.value()),
+              absl::StrCat(place.slot.slot),
+              place.nodes.empty() ? "nobody" : absl::StrJoin(place.nodes, ","),
+              FabricsOfPlace(explanation, place)});
+  }
+  rows.Print(out, false);
+}
+
+std::string AsJson(const TableRecord& table, const Explanation& explanation) {
+  nlohmann::ordered_json json = {{"table", table.name.Full()},
+                                 {"tokens", explanation.tokens},
+                                 {"compressed", explanation.trace.compressed},
+                                 {"rolling", nlohmann::ordered_json::array()},
+                                 {"rows", nlohmann::ordered_json::array()},
+                                 {"fabrics", explanation.fabrics}};
+  for (const auto& step : explanation.trace.rolling) {
+    json["rolling"].push_back(
+        {{"layer", step.layer}, {"order", step.order}, {"value", absl::StrCat(step.value)}});
+  }
+  for (const RowPlace& place : explanation.places) {
+    json["rows"].push_back({{"layer", place.column.layer},
+                            {"order", place.column.order},
+                            {"head", place.column.head},
+                            {"row", absl::StrCat(place.row.value())},
+                            {"rowOfLayer", absl::StrCat(place.row_of_layer)},
+                            {"shard", place.slot.shard.value()},
+                            {"slot", place.slot.slot},
+                            {"nodes", place.nodes}});
+  }
+  return json.dump();
+}
+
+absl::Status Run(const Wanted& options, const Invocation& invocation) {
+  if (const auto noun = ParseNoun(options.noun, {Noun::kTable}); !noun.ok()) return noun.status();
+  const auto format =
+      ParseFormat(invocation.output, {Format::kTable, Format::kJson, Format::kYaml});
+  if (!format.ok()) return format.status();
+  const auto name = ParseTable(options.name);
+  if (!name.ok()) return name.status();
+  auto tokens = ParseTokens("--tokens", options.tokens);
+  if (tokens.ok()) tokens = UpTo(*std::move(tokens), options.position);
+  if (!tokens.ok()) return tokens.status();
+  const auto pool = invocation.Pool();
+  if (!pool.ok()) return pool.status();
+  const auto table = FetchReadyTable(*pool, *name);
+  if (!table.ok()) return table.status();
+  const auto explanation = Explain(*pool, *table, *std::move(tokens), std::chrono::seconds(2));
+  if (!explanation.ok()) return explanation.status();
+  if (*format == Format::kTable) {
+    PrintText(*explanation, invocation.terminal.out);
+  } else {
+    PrintDocument(invocation.terminal, *format, AsJson(*table, *explanation));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+Action DeclareExplain(Options app) {
+  auto options = std::make_shared<Wanted>();
+  app.Word("NOUN", &options->noun, "table");
+  app.Word("NAME", &options->name, "NAME@VERSION");
+  app.RequiredText("--tokens", &options->tokens, "Raw token ids, oldest first: 22898,19737,270");
+  app.Number("--position", &options->position, "Explain this token; -1 is the last (-1)");
+  return [options](const Invocation& invocation) { return Run(*options, invocation); };
+}
+
+}  // namespace engram::ctl

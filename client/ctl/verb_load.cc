@@ -1,0 +1,66 @@
+// `load table NAME@VERSION --checkpoint DIR | --synthetic SPEC.json`.
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "client/ctl/listing.h"
+#include "client/ctl/load_request.h"
+#include "client/ctl/nouns.h"
+#include "client/ctl/outcome.h"
+#include "client/ctl/table_watch.h"
+#include "client/ctl/verbs.h"
+#include "engram/settings/units.h"
+
+namespace engram::ctl {
+namespace {
+
+struct Wanted {
+  std::string noun;
+  LoadOptions load;
+  bool wait = false, dry_run = false;
+};
+
+absl::Status Load(const Wanted& options, const Invocation& invocation) {
+  if (const auto noun = ParseNoun(options.noun, {Noun::kTable}); !noun.ok()) return noun.status();
+  auto request = BuildLoadRequest(options.load);
+  if (!request.ok()) return request.status();
+  const auto limit = invocation.Timeout(std::chrono::hours(2));
+  if (!limit.ok()) return limit.status();
+  // A node reads the checkpoint's small files before the controller answers.
+  const auto pool = invocation.Pool(std::chrono::minutes(2));
+  if (!pool.ok()) return pool.status();
+  request->set_dry_run(options.dry_run);
+  const auto loading = pool->Load(*request);
+  if (!loading.ok()) return loading.status();
+  const Terminal& terminal = invocation.terminal;
+  const std::string name = FullName(loading->table());
+  if (options.dry_run) {
+    terminal.err << "dry run: table " << name << " would be loaded";
+    if (loading->table().spec().columns_size() > 0) {
+      terminal.err << ", " << RoundSize(StoredBytes(loading->table())) << " a copy";
+    }
+    terminal.err << '\n';
+    return absl::OkStatus();
+  }
+  if (!options.wait) {
+    terminal.out << "table/" << name << " loading\n";
+    terminal.err << "follow it with `engramctl wait table " << name << " --for ready`\n";
+    return absl::OkStatus();
+  }
+  const TableName table{loading->table().name(), loading->table().version()};
+  const absl::Status ready = AwaitTable(*pool, table, Condition::kReady, *limit, terminal);
+  if (ready.ok()) terminal.out << "table/" << name << " ready\n";
+  return ready;
+}
+
+}  // namespace
+
+Action DeclareLoad(Options app) {
+  auto options = std::make_shared<Wanted>();
+  app.Word("NOUN", &options->noun, "table");
+  DeclareLoadOptions(app, &options->load);
+  app.Flag("--wait", &options->wait, "Return when the table is ready, showing progress");
+  app.Flag("--dry-run", &options->dry_run, "Let the controller check it, and load nothing");
+  return [options](const Invocation& invocation) { return Load(*options, invocation); };
+}
+
+}  // namespace engram::ctl

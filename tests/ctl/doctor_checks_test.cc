@@ -1,0 +1,174 @@
+#include "client/ctl/doctor_checks.h"
+
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+
+namespace engram::ctl {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A machine made of files and answers; the constructor makes a healthy one.
+class DoctorTest : public testing::Test {
+ protected:
+  DoctorTest() {
+    std::string pattern = testing::TempDir() + "doctor_test.XXXXXX";
+    host_.root = mkdtemp(pattern.data());
+    Limits("unlimited", "65536");
+    Write("/proc/self/status", "Name:\tx\nCapEff:\t0000000000000000\n");
+    Write("/proc/meminfo", "MemTotal:       24689000 kB\nMemAvailable:   20000000 kB\n");
+    HugePages("2048kB", 512, 400);
+    HugePages("1048576kB", 0, 0);
+    Write("/sys/devices/system/node/node0/cpulist", "0-1\n");
+    Write("/sys/devices/system/node/node0/meminfo", "Node 0 MemTotal:  24689000 kB\n");
+    Write("/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
+    host_.space = [](const std::string&) {
+      return Space{std::uint64_t{8} << 30, std::uint64_t{8} << 30};
+    };
+    host_.loopback = [](int) { return absl::OkStatus(); };
+    host_.bind = [](std::uint16_t) { return absl::OkStatus(); };
+    host_.io_uring = [] { return 0; };
+    host_.unix_seconds = [] { return std::int64_t{1'800'000'000}; };
+    host_.fabric_providers = [] { return std::vector<std::string>{"tcp;ofi_rxm", "shm"}; };
+  }
+  ~DoctorTest() override { fs::remove_all(host_.root); }
+
+  void Write(const std::string& path, const std::string& text) {
+    fs::create_directories(fs::path(host_.root + path).parent_path());
+    std::ofstream(host_.root + path) << text;
+  }
+  void Limits(const std::string& memlock, const std::string& files) {
+    Write("/proc/self/limits",
+          "Limit                     Soft Limit           Hard Limit           Units     \n"
+          "Max locked memory         " +
+              memlock + "              " + memlock +
+              "   bytes\n"
+              "Max open files            " +
+              files + "                65536    files\n");
+  }
+  void HugePages(const std::string& size, int total, int free) {
+    const std::string base = "/sys/kernel/mm/hugepages/hugepages-" + size;
+    Write(base + "/nr_hugepages", std::to_string(total) + "\n");
+    Write(base + "/free_hugepages", std::to_string(free) + "\n");
+  }
+
+  Host host_;
+};
+
+TEST_F(DoctorTest, AHealthyMachineHasNothingButOk) {
+  for (const Check& check : RunChecks(host_)) {
+    EXPECT_EQ(check.verdict, Verdict::kOk) << check.name << ": " << check.value;
+    EXPECT_EQ(check.advice, "") << check.name;
+    EXPECT_NE(check.value, "") << check.name;
+  }
+}
+
+TEST_F(DoctorTest, EightMebibytesOfMemlockWarnUnlessTheCapabilityIsThere) {
+  Limits("8388608", "65536");
+  Check check = CheckMemlock(host_);
+  EXPECT_EQ(check.verdict, Verdict::kWarn);
+  EXPECT_EQ(check.value, "8.0MiB");
+  EXPECT_NE(check.advice.find("ulimit -l"), std::string::npos);
+  Write("/proc/self/status", "CapEff:\t0000000000004000\n");  // bit 14, CAP_IPC_LOCK
+  EXPECT_EQ(CheckMemlock(host_).verdict, Verdict::kOk);
+}
+
+TEST_F(DoctorTest, NoFreeHugePagesWarnForTwoMebibytesOnly) {
+  HugePages("2048kB", 0, 0);
+  std::vector<Check> checks = CheckHugePages(host_);
+  ASSERT_EQ(checks.size(), 2u);
+  EXPECT_EQ(checks[0].verdict, Verdict::kWarn);
+  EXPECT_NE(checks[0].advice.find("vm.nr_hugepages"), std::string::npos);
+  EXPECT_EQ(checks[1].verdict, Verdict::kOk);
+  HugePages("2048kB", 512, 0);
+  EXPECT_NE(CheckHugePages(host_)[0].advice.find("in use"), std::string::npos);
+}
+
+TEST_F(DoctorTest, NodesWithoutCpusAreNamedAsMemoryOnly) {
+  Write("/sys/devices/system/node/node1/cpulist", "\n");
+  Write("/sys/devices/system/node/node1/meminfo", "Node 1 MemTotal:  131072 kB\n");
+  const Check check = CheckNuma(host_);
+  EXPECT_NE(check.value.find("node0"), std::string::npos);
+  EXPECT_NE(check.value.find("node1 128.0MiB, no cpus"), std::string::npos) << check.value;
+}
+
+TEST_F(DoctorTest, ADaxDeviceWithoutItsFileWarns) {
+  Write("/sys/bus/cxl/devices/mem0/serial", "0x1\n");
+  Write("/sys/bus/dax/devices/dax0.0/size", "262144000\n");
+  EXPECT_EQ(CheckCxl(host_).verdict, Verdict::kWarn);
+  Write("/dev/dax0.0", "");
+  const Check check = CheckCxl(host_);
+  EXPECT_EQ(check.verdict, Verdict::kOk);
+  EXPECT_NE(check.value.find("mem0"), std::string::npos);
+  EXPECT_NE(check.value.find("/dev/dax0.0 250.0MiB"), std::string::npos) << check.value;
+}
+
+TEST_F(DoctorTest, FabricsListProvidersAndRdmaDevices) {
+  Write("/sys/class/infiniband/mlx5_0/node_guid", "0\n");
+  const Check check = CheckFabrics(host_);
+  EXPECT_NE(check.value.find("tcp;ofi_rxm, shm"), std::string::npos);
+  EXPECT_NE(check.value.find("RDMA: mlx5_0"), std::string::npos);
+  host_.fabric_providers = []() -> absl::StatusOr<std::vector<std::string>> {
+    return absl::UnavailableError("fi_getinfo: No data available");
+  };
+  EXPECT_EQ(CheckFabrics(host_).verdict, Verdict::kWarn);
+}
+
+TEST_F(DoctorTest, ASmallTmpfsWarns) {
+  host_.space = [](const std::string& path) {
+    EXPECT_EQ(path, "/dev/shm");
+    return Space{64u << 20, 60u << 20};
+  };
+  EXPECT_EQ(CheckTmpfs(host_).verdict, Verdict::kWarn);
+}
+
+TEST_F(DoctorTest, LittleMemoryAndFewDescriptorsWarn) {
+  Write("/proc/meminfo", "MemTotal: 2000000 kB\nMemAvailable: 500000 kB\n");
+  EXPECT_EQ(CheckMemory(host_).verdict, Verdict::kWarn);
+  Limits("unlimited", "256");
+  EXPECT_EQ(CheckOpenFiles(host_).verdict, Verdict::kWarn);
+}
+
+TEST_F(DoctorTest, ATakenPortWarns) {
+  host_.bind = [](std::uint16_t port) {
+    EXPECT_EQ(port, 7700);
+    return absl::UnavailableError("bind: Address already in use");
+  };
+  const Check check = CheckPort(host_, 7700);
+  EXPECT_EQ(check.verdict, Verdict::kWarn);
+  EXPECT_NE(check.value.find("Address already in use"), std::string::npos);
+}
+
+TEST_F(DoctorTest, NoIpv4LoopbackFailsAndNoIpv6Warns) {
+  host_.loopback = [](int family) {
+    return family == AF_INET6 ? absl::UnavailableError("no route") : absl::OkStatus();
+  };
+  EXPECT_EQ(CheckLoopback(host_)[1].verdict, Verdict::kWarn);
+  host_.loopback = [](int) { return absl::UnavailableError("no route"); };
+  EXPECT_EQ(CheckLoopback(host_)[0].verdict, Verdict::kFail);
+}
+
+TEST_F(DoctorTest, SlowClockSourceWarnsAndAnImpossibleDateFails) {
+  Write("/sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
+  EXPECT_EQ(CheckClockSource(host_).verdict, Verdict::kWarn);
+  host_.unix_seconds = [] { return std::int64_t{86'400}; };
+  EXPECT_EQ(CheckWallClock(host_).verdict, Verdict::kFail);
+}
+
+TEST_F(DoctorTest, AForbiddenIoUringWarns) {
+  host_.io_uring = [] { return EPERM; };
+  const Check check = CheckIoUring(host_);
+  EXPECT_EQ(check.verdict, Verdict::kWarn);
+  EXPECT_NE(check.advice.find("io_uring_disabled"), std::string::npos);
+}
+
+TEST(RealHost, AnswersEveryCheckOfThisMachine) {
+  for (const Check& check : RunChecks(Host::Real())) EXPECT_NE(check.value, "") << check.name;
+}
+
+}  // namespace
+}  // namespace engram::ctl

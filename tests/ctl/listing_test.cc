@@ -1,0 +1,123 @@
+#include "client/ctl/listing.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "client/ctl/row_output.h"
+
+namespace engram::ctl {
+namespace {
+
+using nlohmann::json;
+
+v1::ListTablesResponse Tables() {
+  v1::ListTablesResponse tables;
+  auto* entry = tables.add_tables();
+  v1::Table* table = entry->mutable_table();
+  table->set_uid(std::string(16, '\x0f'));
+  table->set_name("small");
+  table->set_version("1");
+  table->set_state(v1::TABLE_STATE_READY);
+  table->mutable_options()->set_replicas(2);
+  table->mutable_options()->set_shard_bytes(1 << 20);
+  table->mutable_options()->set_seal(v1::SEAL_KIND_CRC32C);
+  auto* column = table->mutable_spec()->add_columns();
+  column->set_rows(1000);
+  table->mutable_spec()->add_planes()->set_bytes(256);
+  table->mutable_spec()->add_planes()->set_bytes(8);
+  table->set_created_unix_ms(1'000);
+  entry->set_shards_serving(1);
+  entry->set_shards_total(2);
+  return tables;
+}
+
+Shards TwoShards() {
+  Shards shards(2);
+  for (int i = 0; i < 2; ++i) {
+    shards[i].set_table(std::string(16, '\x0f'));
+    shards[i].set_shard(static_cast<std::uint32_t>(i));
+    shards[i].set_rows(500);
+    shards[i].set_stored_bytes(136'000);
+  }
+  auto* serving = shards[0].add_replicas();
+  serving->set_node("node-0");
+  serving->set_tier(v1::TIER_DRAM);
+  serving->set_state(v1::REPLICA_STATE_SERVING);
+  auto* loading = shards[0].add_replicas();
+  loading->set_node("node-1");
+  loading->set_tier(v1::TIER_DRAM);
+  loading->set_state(v1::REPLICA_STATE_LOADING);
+  return shards;
+}
+
+std::string Text(const Listing& listing) {
+  std::ostringstream out;
+  listing.table.Print(out, false);
+  return out.str();
+}
+
+TEST(Listing, TablesShowStateShardsAndSizeWithSeals) {
+  const Listing listing = ListTables(Tables(), "", 61'000);
+  EXPECT_EQ(Text(listing),
+            "NAME     STATE  SHARDS      SIZE  COPIES  AGE\n"
+            "small@1  Ready     1/2  265.6KiB       2  60s\n");
+  EXPECT_EQ(listing.names, std::vector<std::string>{"table/small@1"});
+  const json document = json::parse(listing.json);
+  EXPECT_EQ(document["tables"][0]["table"]["state"], "TABLE_STATE_READY");
+  EXPECT_EQ(document["tables"][0]["shardsTotal"], "2");
+  EXPECT_EQ(RowBytesOf(Tables().tables(0).table()), 264u);
+}
+
+TEST(Listing, OneTableIsTheDocumentItself) {
+  EXPECT_EQ(json::parse(ListTables(Tables(), "small@1", 0).json)["table"]["name"], "small");
+  EXPECT_TRUE(ListTables(Tables(), "other@1", 0).names.empty());
+}
+
+TEST(Listing, ShardsNameTheirTableAndMarkNodesThatDoNotServe) {
+  const Listing listing = ListShards(TwoShards(), Tables(), 61'000);
+  EXPECT_EQ(listing.names[1], "shard/small@1/1");
+  EXPECT_NE(Text(listing).find("node-0,node-1(Loading)"), std::string::npos) << Text(listing);
+  EXPECT_EQ(json::parse(listing.json)["shards"].size(), 2u);
+}
+
+TEST(Listing, ReplicasAreOneLineEach) {
+  const Listing listing = ListReplicas(TwoShards(), Tables(), 61'000);
+  EXPECT_EQ(listing.table.rows(), 2u);
+  EXPECT_EQ(json::parse(listing.json)["replicas"][1]["state"], "REPLICA_STATE_LOADING");
+}
+
+TEST(Listing, DeadNodesAreShownAsDead) {
+  v1::ListNodesResponse nodes;
+  auto* node = nodes.add_nodes();
+  node->set_node("node-0");
+  node->set_endpoint("127.0.0.1:5000");
+  node->set_alive(false);
+  auto* tier = node->add_tiers();
+  tier->set_capacity_bytes(1 << 30);
+  tier->set_allocated_bytes(1 << 20);
+  const Listing listing = ListNodes(nodes, "", 0);
+  EXPECT_NE(Text(listing).find("node-0  Dead   127.0.0.1:5000  1.0MiB/1.0GiB"), std::string::npos)
+      << Text(listing);
+}
+
+TEST(RowOutput, HexJsonAndNpy) {
+  const std::vector<std::byte> bytes{std::byte{0x00}, std::byte{0xff}, std::byte{0x0a},
+                                     std::byte{0x10}};
+  const RowOutput rows{"small@1", {7, 12}, 2, bytes};
+  std::ostringstream hex;
+  WriteHex(rows, hex);
+  EXPECT_EQ(hex.str(), " 7  00ff\n12  0a10\n");
+  EXPECT_EQ(json::parse(RowsAsJson(rows))["rows"][1]["hex"], "0a10");
+  std::ostringstream npy;
+  WriteNpy(rows, npy);
+  const std::string file = npy.str();
+  EXPECT_EQ(file.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
+  EXPECT_EQ((file.size() - bytes.size()) % 64, 0u);
+  EXPECT_NE(file.find("'shape': (2, 2)"), std::string::npos);
+  EXPECT_EQ(file.substr(file.size() - 4), std::string("\x00\xff\x0a\x10", 4));
+}
+
+}  // namespace
+}  // namespace engram::ctl

@@ -1,0 +1,108 @@
+"""engramctl against a real local pool: up, load, read, verify, a killed node, repair, delete, down.
+
+usage: local_pool_test.py BIN_DIR
+"""
+import os
+import pathlib
+import signal
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from pool import Pool, alive, wait_until  # noqa: E402
+
+BIN_DIR = None
+SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1, 14], "seed": 7}
+MASK = (1 << 64) - 1
+
+
+def mix(z):
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK
+    return z ^ (z >> 31)
+
+
+def synthetic_row(seed, row, size):
+    """The documented function of engram/synthetic.h, written down a second time."""
+    state = mix((mix(seed) + row) & MASK)
+    words = [mix((state + (i + 1) * 0x9E3779B97F4A7C15) & MASK) for i in range((size + 7) // 8)]
+    return b"".join(word.to_bytes(8, "little") for word in words)[:size]
+
+
+class LocalPoolTest(unittest.TestCase):
+    def test_a_pool_lives_through_loading_reading_a_killed_node_and_deleting(self):
+        with Pool(BIN_DIR) as pool:
+            endpoint = pool.up("--nodes", "3", "--memory-per-node", "64MiB", "--port", "0")
+            self.assertRegex(endpoint, r"^127\.0\.0\.1:\d+$")
+            started = pool.processes()
+            self.assertEqual(set(started), {"controller", "node-0", "node-1", "node-2"})
+            self.assertEqual({p["state"] for p in started.values()}, {"running"})
+
+            spec = pool.synthetic(**SPEC)
+            loaded = pool.ok("load", "table", "small@1", "--synthetic", spec, "--shard-bytes", "1MiB",
+                             "--replicas", "2", "--wait", "--timeout", "60s")
+            self.assertIn("table/small@1 ready", loaded)
+            table = pool.json("get", "tables")["tables"][0]
+            self.assertEqual(table["table"]["state"], "TABLE_STATE_READY")
+            self.assertEqual(table["shardsServing"], table["shardsTotal"])
+
+            self.check_rows(pool)
+            self.assertIn("0 wrong", pool.ok("verify", "table", "small@1", "--sample", "2000"))
+            self.check_kill_and_repair(pool)
+            self.assertIn("0 wrong", pool.ok("verify", "table", "small@1", "--sample", "2000"))
+            self.check_delete(pool)
+            self.check_down(pool)
+
+    def check_rows(self, pool):
+        read = pool.json("read", "table", "small@1", "--rows", "0,5,40000")
+        self.assertEqual([row["row"] for row in read["rows"]], ["0", "5", "40000"])
+        for row in read["rows"]:
+            expected = synthetic_row(7, int(row["row"]), 264)
+            self.assertEqual(bytes.fromhex(row["hex"]), expected, f"row {row['row']}")
+        explained = pool.json("explain", "table", "small@1", "--tokens", "22898,19737,270")
+        self.assertEqual(len(explained["rows"]), 48)
+        by_tokens = pool.json("read", "table", "small@1", "--tokens", "22898,19737,270", "--layer", "14")
+        wanted = [row["rowOfLayer"] for row in explained["rows"] if row["layer"] == 14]
+        self.assertEqual([row["row"] for row in by_tokens["rows"]], wanted)
+        out_of_range = pool.run("read", "table", "small@1", "--rows", "99999999")
+        self.assertEqual(out_of_range.returncode, 2, out_of_range.stderr)
+        self.assertIn("99999999", out_of_range.stderr)
+
+    def check_kill_and_repair(self, pool):
+        before = pool.processes()
+        os.kill(before["node-1"]["pid"], signal.SIGKILL)
+        self.assertTrue(wait_until(lambda: not alive(before["node-1"]["pid"])))
+        status = pool.run("local", "status", "--data-dir", pool.data_dir)
+        self.assertEqual(status.returncode, 1)
+        self.assertIn("node-1 is dead", status.stderr)
+        # Every shard has two copies, so reads go on without the node.
+        self.check_rows(pool)
+        pool.up()
+        after = pool.processes()
+        self.assertEqual({p["state"] for p in after.values()}, {"running"})
+        self.assertNotEqual(after["node-1"]["pid"], before["node-1"]["pid"])
+        self.assertEqual(after["node-0"]["pid"], before["node-0"]["pid"])
+
+    def check_delete(self, pool):
+        refused = pool.run("delete", "table", "small@1")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("--yes", refused.stderr)
+        pool.ok("delete", "table", "small@1", "--yes")
+        pool.ok("wait", "table", "small@1", "--for", "deleted", "--timeout", "60s")
+        self.assertEqual(pool.run("describe", "table", "small@1").returncode, 3)
+
+    def check_down(self, pool):
+        pids = [process["pid"] for process in pool.processes().values()]
+        pool.ok("local", "down", "--purge", "--data-dir", pool.data_dir)
+        self.assertEqual([pid for pid in pids if alive(pid)], [])
+        self.assertFalse(pool.data_dir.exists())
+        left = [p.name for p in pathlib.Path("/dev/shm").glob("*") if p.name.split(":")[0] in map(str, pids)]
+        self.assertEqual(left, [])
+        sockets = pathlib.Path("/proc/net/unix").read_text(encoding="utf-8", errors="replace")
+        self.assertNotIn(str(pool.data_dir), sockets)
+        self.assertEqual(pool.run("get", "tables").returncode, 2)
+
+
+if __name__ == "__main__":
+    BIN_DIR = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,70 @@
+"""A local pool under test, driven through the real engramctl; shared by the integration tests."""
+import json
+import os
+import pathlib
+import subprocess
+import tempfile
+import time
+
+
+class Pool:
+    """One data directory, one context, one pool. Use as a context manager: it always stops what it started."""
+
+    def __init__(self, bin_dir):
+        self.bin_dir = pathlib.Path(bin_dir)
+        self.work = tempfile.TemporaryDirectory(prefix="engram-test-")
+        self.path = pathlib.Path(self.work.name)
+        self.data_dir = self.path / "pool"
+        self.env = dict(os.environ, ENGRAM_CONTEXT=str(self.path / "context.yaml"))
+        self.env.pop("ENGRAM_ENDPOINT", None)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.run("local", "down", "--purge", "--data-dir", self.data_dir)
+        self.work.cleanup()
+
+    def run(self, *words, timeout=120, text=True):
+        command = [self.bin_dir / "engramctl", *map(str, words)]
+        return subprocess.run(command, env=self.env, capture_output=True, text=text, timeout=timeout)
+
+    def ok(self, *words, **options):
+        """Standard output of a command that must succeed."""
+        done = self.run(*words, **options)
+        assert done.returncode == 0, f"engramctl {words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def json(self, *words):
+        return json.loads(self.ok(*words, "-o", "json"))
+
+    def up(self, *words):
+        return self.ok("local", "up", "--data-dir", self.data_dir, *words).strip()
+
+    def processes(self):
+        """{name: {"pid", "state", ...}} as `local status` sees them, whatever its exit code."""
+        done = self.run("local", "status", "--data-dir", self.data_dir, "-o", "json")
+        return {process["name"]: process for process in json.loads(done.stdout)["processes"]}
+
+    def synthetic(self, **fields):
+        """Writes a synthetic spec and returns its path."""
+        path = self.path / "spec.json"
+        path.write_text(json.dumps(fields), encoding="utf-8")
+        return path
+
+
+def alive(pid):
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
+    except OSError:
+        return False
+    return stat[stat.rindex(")") + 2] not in "ZX"
+
+
+def wait_until(condition, seconds=30):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if condition():
+            return True
+        time.sleep(0.05)
+    return False
