@@ -105,7 +105,13 @@ void NodeLoop::Feed(Event event) {
   if (state_.incarnation() != incarnation_) {
     incarnation_ = state_.incarnation();
     exposure_->SetIncarnation(incarnation_);
-    outlets_.say(absl::StrCat("joined as incarnation ", incarnation_.value()));
+    state_.SetPaths(exposure_->paths());
+  }
+  if (state_.controller_reachable() != reachable_) {
+    reachable_ = !reachable_;
+    if (reachable_) {
+      outlets_.say(absl::StrCat("joined the pool as incarnation ", incarnation_.value()));
+    }
   }
   for (Action& action : actions) std::visit([this](auto& one) { Do(one); }, action);
 }

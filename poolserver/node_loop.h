@@ -95,6 +95,7 @@ class NodeLoop {
       strides_;                               // of tables seen in StartLoad; the loop's thread only
   std::vector<TierCapacity> reported_tiers_;  // the loop's thread only
   Incarnation incarnation_;                   // the loop's thread only
+  bool reachable_ = false;                    // the loop's thread only
   Instant next_capacity_check_{};             // the loop's thread only
 
   absl::Mutex mutex_;

@@ -178,6 +178,9 @@ class NodeState {
   NodeState(NodeOptions options, Random* random);
 
   std::vector<Action> OnEvent(Instant now, Event event);
+  // The addresses of the open targets, once they carry the incarnation (Target::SetIncarnation).
+  // REQUIRES: the same fabrics in the same order; called before the first session opens.
+  void SetPaths(std::vector<PathAddress> paths) { options_.paths = std::move(paths); }
   // When Timer{} must be fed at the latest; nothing = never.
   std::optional<Instant> NextTimer() const;
 
@@ -244,7 +247,7 @@ class NodeState {
   void FlushUpdates(Actions& out);
   void StopReading(SessionId session, const ShardKey& shard, Actions& out);
 
-  const NodeOptions options_;
+  NodeOptions options_;  // only the paths change
   Random* const random_;
   ControllerLink link_;
   LeaseTable leases_;

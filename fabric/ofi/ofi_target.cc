@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<OfiTarget>> OfiTarget::Open(const OfiTargetOption
   if (!hello.ok()) return hello.status();
   target->hello_registration_ = *std::move(hello);
 
-  TargetLocation location;
+  TargetLocation& location = target->location_;
   location.provider = target->provider_->name();
   location.incarnation = options.incarnation;
   location.hello_address = target->hello_registration_.address;
@@ -48,8 +48,6 @@ absl::StatusOr<std::unique_ptr<OfiTarget>> OfiTarget::Open(const OfiTargetOption
                                                ": fi_getname failed: ", fi_strerror(-error)));
   }
   location.name.resize(bytes);
-  target->address_ = {FabricKind::kOfi, FormatLocation(location), true,
-                      target->provider_->offloaded(), 0};
   if (target->info_.target_progress) {
     target->thread_ = std::thread([raw = target.get()] { raw->Progress(); });
   }
@@ -57,6 +55,18 @@ absl::StatusOr<std::unique_ptr<OfiTarget>> OfiTarget::Open(const OfiTargetOption
 }
 
 OfiTarget::~OfiTarget() { Stop(); }
+
+PathAddress OfiTarget::address() const {
+  std::lock_guard lock(mutex_);
+  return {FabricKind::kOfi, FormatLocation(location_), true, provider_->offloaded(), 0};
+}
+
+void OfiTarget::SetIncarnation(Incarnation incarnation) {
+  std::lock_guard lock(mutex_);
+  // Nobody reads it before the address that names this incarnation is known.
+  hello_.incarnation = incarnation.value();
+  location_.incarnation = incarnation;
+}
 
 void OfiTarget::Progress() {
   const bool spins = wait_.spin == Duration::max();

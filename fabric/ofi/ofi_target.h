@@ -30,7 +30,9 @@ class OfiTarget final : public Target {
   ~OfiTarget() override;
 
   const FabricInfo& info() const override { return info_; }
-  PathAddress address() const override { return address_; }
+  PathAddress address() const override;
+  // Changes the address: it carries the incarnation.
+  void SetIncarnation(Incarnation incarnation) override;
   absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) override;
   void Hide(std::uint64_t key) override;
   void Admit(const SessionToken&) override {}
@@ -45,13 +47,13 @@ class OfiTarget final : public Target {
 
   std::shared_ptr<Provider> provider_;
   FabricInfo info_;
-  PathAddress address_;
+  TargetLocation location_;  // under mutex_
   WaitMode wait_;
   bool can_block_ = false;
   alignas(64) HelloRegion hello_;
   Registration hello_registration_;
   Endpoint endpoint_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::map<std::uint64_t, Registration> regions_;
   // Turns of the progress thread: a read that was being answered when Hide deregistered is over two
   // turns later.

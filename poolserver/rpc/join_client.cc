@@ -142,6 +142,7 @@ void JoinClient::Run() {
       pause = kFirstPause;
       said_lost = false;
     }
+    if (!WaitUnlessStopped(Duration::zero())) return;
     if (!said_lost) {
       said_lost = true;
       say_(absl::StrCat("no controller at ", controller_, ": ", why,

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "fabric/mapped/mapped_target.h"
+#include "fabric/ofi/ofi_target.h"
 #include "proto/grpc_server.h"
 
 namespace engram::poolserver {
@@ -65,6 +66,26 @@ absl::StatusOr<std::unique_ptr<fabric::stream::StreamTarget>> OpenStream(
   return fabric::stream::StreamTarget::Open(options);
 }
 
+absl::Status OpenOfi(const TargetSettings& settings, OpenedTargets* out) {
+  if (settings.ofi_providers.empty()) {
+    return absl::InvalidArgumentError(
+        "--fabrics has ofi and --ofi-providers is empty; name one, for instance tcp;ofi_rxm");
+  }
+  for (const std::string& provider : settings.ofi_providers) {
+    fabric::ofi::OfiTargetOptions options;
+    options.provider = {provider, settings.ofi_host};
+    options.wait = settings.wait;
+    auto target = fabric::ofi::OfiTarget::Open(options);
+    if (!target.ok()) {
+      return absl::Status(target.status().code(),
+                          absl::StrCat("--ofi-providers ", provider, " on --ofi-host ",
+                                       settings.ofi_host, ": ", target.status().message()));
+    }
+    out->targets.push_back(*std::move(target));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status OpenOne(FabricKind kind, const TargetSettings& settings, OpenedTargets* out) {
   if (kind == FabricKind::kMapped) {
     auto target = OpenMapped(settings);
@@ -76,8 +97,7 @@ absl::Status OpenOne(FabricKind kind, const TargetSettings& settings, OpenedTarg
     out->stream = target->get();
     out->targets.push_back(*std::move(target));
   } else {
-    return absl::UnimplementedError(
-        "fabric ofi is not part of this build; leave it out of --fabrics");
+    return OpenOfi(settings, out);
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <deque>
@@ -17,6 +20,7 @@
 #include "engram/synthetic.h"
 #include "engram/v1/placement.grpc.pb.h"
 #include "fabric/mapped/mapped_fabric.h"
+#include "fabric/ofi/ofi_fabric.h"
 #include "fabric/stream/stream_fabric.h"
 #include "proto/convert.h"
 
@@ -390,6 +394,56 @@ TEST_F(PoolNodeTest, GarbageOnASessionEndsThatStreamOnly) {
   EXPECT_EQ(status.node(), "n1");
   EXPECT_EQ(status.incarnation(), Controller::kIncarnation.value());
   EXPECT_EQ(status.not_ready_reason(), "no replica is serving");
+}
+
+std::string Scrape(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in to{};
+  to.sin_family = AF_INET;
+  to.sin_port = htons(static_cast<std::uint16_t>(port));
+  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string text;
+  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) {
+    const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+    EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
+    char piece[4096];
+    for (ssize_t got; (got = read(fd, piece, sizeof piece)) > 0;) text.append(piece, got);
+  }
+  close(fd);
+  return text;
+}
+
+TEST_F(PoolNodeTest, MetricsHaveTheirPromisedNamesFromTheStart) {
+  options_.metrics_listen = "127.0.0.1:0";
+  StartNode();
+  const std::string text = Scrape(node_->metrics_port());
+  for (const char* name :
+       {"engram_build_info{", "engram_pool_capacity_bytes{tier=\"dram\"} 67108864",
+        "engram_pool_allocated_bytes{", "engram_pool_registered_bytes{", "engram_replicas{",
+        "engram_pull_bytes_total", "engram_verify_failures_total{", "engram_sessions 0",
+        "engram_lease_renewals_total{", "engram_retirements_pending 0",
+        "engram_gather_rows_total{lane=\"bulk\"} 0",
+        "engram_gather_messages_total{lane=\"urgent\"} 0"}) {
+    EXPECT_THAT(text, HasSubstr(name));
+  }
+}
+
+TEST_F(PoolNodeTest, ServesOneSidedReadsWhereAskedTo) {
+  options_.targets.fabrics = {"ofi", "mapped"};
+  options_.targets.ofi_providers = {"tcp;ofi_rxm"};
+  StartNode();
+  const TableRecord table = SyntheticTable();
+  Load(table);
+  ASSERT_TRUE(
+      AllReplicasAre(ReplicaState::kServing, ShardLayout(table.spec, table.options).shards()));
+  Session session(node_->endpoint(), options_.node, table.uid);
+  const auto opened = session.HearA<SessionOpened>();
+  ASSERT_EQ(opened.paths.size(), 2u);
+  const auto update = session.HearA<GrantUpdate>();
+  ASSERT_FALSE(update.granted.empty());
+  auto ofi = fabric::ofi::OfiFabric::Open({});
+  ASSERT_TRUE(ofi.ok()) << ofi.status();
+  ReadAndCheck(**ofi, opened, update.granted.front(), table);
 }
 
 TEST_F(PoolNodeTest, ATakenPortIsAClearError) {
