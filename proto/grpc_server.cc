@@ -1,8 +1,12 @@
 #include "proto/grpc_server.h"
 
+#include <grpc/support/log.h>
 #include <grpcpp/ext/proto_server_reflection_plugin.h>
 #include <grpcpp/health_check_service_interface.h>
+#include <stdio.h>
+#include <stdlib.h>
 
+#include <cstring>
 #include <mutex>
 
 #include "absl/strings/numbers.h"
@@ -33,9 +37,18 @@ bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "[::1]" || host.rfind("127.", 0) == 0;
 }
 
-void EnableHealthOnce() {
+// What gRPC logs as errors is what our statuses say better. What it says before it aborts is kept.
+void DropGrpcLog(gpr_log_func_args* line) {
+  if (std::strncmp(line->message, "assertion failed", 16) != 0) return;
+  fprintf(stderr, "gRPC %s:%d: %s\n", line->file, line->line, line->message);
+}
+
+void PrepareOnce() {
   static std::once_flag once;
-  std::call_once(once, [] { grpc::EnableDefaultHealthCheckService(true); });
+  std::call_once(once, [] {
+    if (getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function(DropGrpcLog);
+    grpc::EnableDefaultHealthCheckService(true);
+  });
 }
 
 }  // namespace
@@ -52,7 +65,7 @@ absl::Status CheckListen(const std::string& listen, bool insecure_listen) {
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOptions& options) {
   if (absl::Status ok = CheckListen(options.listen, options.insecure_listen); !ok.ok()) return ok;
-  EnableHealthOnce();
+  PrepareOnce();
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
   auto out = std::unique_ptr<GrpcServer>(new GrpcServer);

@@ -1,5 +1,6 @@
 // What every gRPC program of the pool does alike: where it may listen, message limits, health,
-// reflection, and how a client channel is made. Thread-safe once started.
+// reflection, and how a client channel is made. A process that starts a server keeps gRPC's own log
+// off its stderr unless GRPC_VERBOSITY is set. Thread-safe once started.
 #pragma once
 
 #include <memory>

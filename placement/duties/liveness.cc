@@ -14,9 +14,21 @@ void PublishLive(Core& core) {
   core.registry->SetLive(std::move(live));
 }
 
+void CloseSilent(Core& core) {
+  std::erase_if(core.silent, [&](const auto& entry) {
+    if (core.now - entry.second < core.options.hello_within) return false;
+    core.actions.push_back(
+        CloseLink{entry.first, absl::DeadlineExceededError(absl::StrCat(
+                                   "the stream did not say hello within ",
+                                   FormatDuration(core.options.hello_within), "; say it first"))});
+    return true;
+  });
+}
+
 }  // namespace
 
 void WatchLiveness(Core& core) {
+  CloseSilent(core);
   std::vector<NodeId> silent;
   for (const auto& [id, node] : core.state().nodes) {
     if (node->alive && core.now - core.contacts[id].heard >= core.options.dead_after) {

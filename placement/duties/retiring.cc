@@ -4,8 +4,6 @@
 namespace engram::placement {
 namespace {
 
-constexpr std::size_t kRememberedDeletes = 1024;
-
 bool IsDead(const ClusterState& state, const NodeId& node) {
   const NodeRecord* record = state.FindNode(node);
   return record == nullptr || !record->alive;
@@ -52,12 +50,9 @@ void Remove(Core& core, const TableEntry& table) {
   const TableUid uid = table.record.uid;
   Change change;
   change.tables_removed.push_back(uid);
+  if (!table.delete_request.empty()) change.deletes_remembered.push_back(table);
   if (!core.Commit(std::move(change)).ok()) return;
   core.SayLine(absl::StrCat("table ", table.record.name.Full(), " is gone"));
-  if (!table.delete_request.empty()) {
-    if (core.deleted.size() >= kRememberedDeletes) core.deleted.erase(core.deleted.begin());
-    core.deleted[table.delete_request] = table.record;
-  }
   for (auto& [node, contact] : core.contacts) {
     contact.loads_sent.erase(uid);
     contact.retires_sent.erase(uid);

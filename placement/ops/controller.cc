@@ -67,8 +67,10 @@ namespace {
 struct Dispatch {
   Core& core;
 
+  void operator()(const LinkOpened& opened) { core.silent[opened.link] = core.now; }
   void operator()(const NodeSaid& said) {
     if (const auto* hello = std::get_if<NodeHello>(&said.message)) {
+      core.silent.erase(said.link);
       RegisterNode(core, said.link, *hello);
     } else if (const auto* heartbeat = std::get_if<NodeHeartbeat>(&said.message)) {
       Heartbeat(core, said.link, *heartbeat);

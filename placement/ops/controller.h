@@ -52,6 +52,10 @@ struct DeleteRequest {
 };
 
 // ---- events ----
+// A stream began; it must say hello within hello_within.
+struct LinkOpened {
+  LinkId link;
+};
 struct NodeSaid {
   LinkId link;
   NodeToController message;
@@ -68,7 +72,7 @@ struct DeleteAsked {
   DeleteRequest request;
 };
 struct Tick {};
-using Event = std::variant<NodeSaid, LinkBroke, LoadAsked, DeleteAsked, Tick>;
+using Event = std::variant<LinkOpened, NodeSaid, LinkBroke, LoadAsked, DeleteAsked, Tick>;
 
 // ---- actions ----
 struct SendToNode {
@@ -100,6 +104,7 @@ using Action = std::variant<SendToNode, CloseLink, Answer, MapChanged, Say, Depo
 struct ControllerOptions {
   Duration heartbeat_every = std::chrono::seconds(1);
   Duration dead_after = std::chrono::seconds(5);
+  Duration hello_within = std::chrono::seconds(10);
   Duration inspection_timeout = std::chrono::seconds(60);
   // A load or retirement that a node refused is sent again after this.
   Duration retry_after = std::chrono::seconds(5);

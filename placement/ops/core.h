@@ -69,6 +69,7 @@ struct Core {
   std::vector<Action> actions;
   Counters counters;
 
+  std::map<LinkId, Instant> silent;  // streams without a hello so far, and when they began
   std::map<LinkId, Link> links;
   std::map<NodeId, NodeContact> contacts;
   std::map<LinkId, Newcomer> newcomers;
@@ -77,7 +78,6 @@ struct Core {
   std::map<TableUid, LoadProgress> progress;
   std::map<std::pair<NodeId, ShardKey>, Instant> not_before;  // when a load may be sent again
   std::map<TableUid, std::string> failures;                   // Loading tables to be failed
-  std::map<std::string, TableRecord> deleted;  // answers of deletes whose table is gone, by request
   std::uint64_t last_command = 0;
   bool changed = false;  // duties have something to look at
 

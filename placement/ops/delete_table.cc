@@ -15,9 +15,10 @@ void DeleteTable(Core& core, CallId call, const DeleteRequest& request) {
   }
   if (!key.empty()) {
     if (deleting != nullptr && deleting->delete_request == key) return answer(deleting->record);
-    const auto gone = core.deleted.find(key);
-    if (gone != core.deleted.end() && gone->second.name == request.name) {
-      return answer(gone->second);
+    for (const auto& [number, gone] : core.state().deleted) {
+      if (gone->delete_request == key && gone->record.name == request.name) {
+        return answer(gone->record);
+      }
     }
   }
   const TableEntry* table = core.state().FindTable(request.name);

@@ -4,6 +4,7 @@
 namespace engram::placement {
 
 void LinkEnded(Core& core, LinkId link) {
+  core.silent.erase(link);
   core.newcomers.erase(link);
   const auto it = core.links.find(link);
   if (it == core.links.end()) return;

@@ -2,8 +2,8 @@
 // Thread-safe.
 #pragma once
 
-#include <prometheus/collectable.h>
 #include <prometheus/client_metric.h>
+#include <prometheus/collectable.h>
 #include <prometheus/metric_family.h>
 #include <prometheus/metric_type.h>
 

@@ -16,7 +16,10 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
       : service_(service), loop_(loop), link_(link) {}
 
   // After the map holds this: a callback may come at once.
-  void Start() { Read(); }
+  void Start() {
+    loop_->Post(LinkOpened{link_});
+    Read();
+  }
 
   void Read() {
     absl::MutexLock lock(&mutex_);

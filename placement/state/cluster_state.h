@@ -77,6 +77,8 @@ struct ClusterState {
   std::map<NodeId, std::shared_ptr<const NodeLive>> live;
   std::map<TableUid, std::shared_ptr<const TableEntry>> tables;
   std::map<std::string, std::shared_ptr<const TokenMap>> token_maps;  // by digest
+  // The last tables that a request with an id deleted, oldest first, for when it asks again.
+  std::map<std::uint64_t, std::shared_ptr<const StoredTable>> deleted;
 
   const NodeRecord* FindNode(const NodeId& id) const;
   const TableEntry* FindTable(const TableUid& uid) const;

@@ -1,6 +1,7 @@
 #include "placement/state/records.h"
 
 #include <algorithm>
+#include <charconv>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -149,6 +150,10 @@ std::string TokenMapKey(const std::string& digest, std::uint32_t piece) {
   return absl::StrFormat("%s%08x", TokenMapPrefix(digest), piece);
 }
 
+std::string DeletedKey(std::uint64_t number) {
+  return absl::StrFormat("%s%016x", std::string(kDeletedPrefix), number);
+}
+
 std::string EncodeNumber(std::uint64_t number) {
   Encoder encoder(kFormat);
   encoder.Number(number);
@@ -234,6 +239,15 @@ absl::StatusOr<std::uint64_t> DecodeNumber(const std::string& key, std::string_v
   Decoder decoder(bytes, kFormat);
   const std::uint64_t number = decoder.Number();
   if (!decoder.AtEnd()) return Unreadable(key);
+  return number;
+}
+
+absl::StatusOr<std::uint64_t> DeletedNumber(const std::string& key) {
+  std::uint64_t number = 0;
+  const char* const first = key.data() + std::min(key.size(), kDeletedPrefix.size());
+  const char* const end = key.data() + key.size();
+  const auto [parsed, error] = std::from_chars(first, end, number, 16);
+  if (error != std::errc() || parsed != end || DeletedKey(number) != key) return Unreadable(key);
   return number;
 }
 

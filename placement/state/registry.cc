@@ -23,6 +23,10 @@ std::shared_ptr<const Chunk> MakeChunk(MapChunk map) {
   return std::make_shared<const Chunk>(Chunk{std::move(map), counts});
 }
 
+std::uint64_t NextDeleted(const ClusterState& state) {
+  return state.deleted.empty() ? 1 : state.deleted.rbegin()->first + 1;
+}
+
 // A table as it is before its chunks are known.
 std::shared_ptr<TableEntry> MakeTable(StoredTable table, const TableEntry* before) {
   auto entry = std::make_shared<TableEntry>();
@@ -70,6 +74,11 @@ class Applier {
     }
     for (auto& [uid, entry] : edited_) next_->tables[uid] = std::move(entry);
     for (const TableUid& uid : change.tables_removed) next_->tables.erase(uid);
+    for (StoredTable& table : change.deletes_remembered) {
+      const std::uint64_t number = NextDeleted(*next_);
+      next_->deleted[number] = std::make_shared<const StoredTable>(std::move(table));
+      if (next_->deleted.size() > kRememberedDeletes) next_->deleted.erase(next_->deleted.begin());
+    }
     ForgetTokenMaps();
   }
 
@@ -116,7 +125,8 @@ absl::StatusOr<std::unique_ptr<Registry>> Registry::Open(StateStore* store) {
   absl::Status status = registry->TakeToken();
   if (!status.ok()) return status;
   *state = *registry->state_;
-  for (auto read : {&Registry::ReadNodes, &Registry::ReadTables, &Registry::ReadTokenMaps}) {
+  for (auto read : {&Registry::ReadNodes, &Registry::ReadTables, &Registry::ReadTokenMaps,
+                    &Registry::ReadDeleted}) {
     status = (registry.get()->*read)(state.get());
     if (!status.ok()) return status;
   }
@@ -220,6 +230,19 @@ absl::Status Registry::ReadTokenMaps(ClusterState* state) {
   return absl::OkStatus();
 }
 
+absl::Status Registry::ReadDeleted(ClusterState* state) {
+  const absl::StatusOr<StoreListing> deleted = store_->List(std::string(kDeletedPrefix));
+  if (!deleted.ok()) return deleted.status();
+  for (const StoreEntry& entry : deleted->entries) {
+    const absl::StatusOr<std::uint64_t> number = DeletedNumber(entry.key);
+    if (!number.ok()) return number.status();
+    absl::StatusOr<StoredTable> table = DecodeTable(entry.key, entry.value);
+    if (!table.ok()) return table.status();
+    state->deleted[*number] = std::make_shared<const StoredTable>(*std::move(table));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::string>> Registry::Keys(const std::string& prefix) {
   const absl::StatusOr<StoreListing> listing = store_->List(prefix);
   if (!listing.ok()) return listing.status();
@@ -272,6 +295,15 @@ absl::StatusOr<std::vector<Registry::Write>> Registry::Writes(const Change& chan
   for (const NodeRecord& node : change.nodes) writes.push_back({NodeKey(node.id), Encode(node)});
   for (const StoredTable& table : change.tables) {
     writes.push_back({TableKey(table.record.uid), Encode(table)});
+  }
+  // Before the table goes: a crash in between leaves both, and the removal is done again.
+  std::uint64_t number = NextDeleted(*state_);
+  auto oldest = state_->deleted.begin();
+  for (std::size_t i = 0; i < change.deletes_remembered.size(); ++i) {
+    writes.push_back({DeletedKey(number++), Encode(change.deletes_remembered[i])});
+    if (state_->deleted.size() + i < kRememberedDeletes || oldest == state_->deleted.end())
+      continue;
+    writes.push_back({DeletedKey((oldest++)->first), std::nullopt});
   }
   for (const TableUid& uid : change.tables_removed) {
     writes.push_back({TableKey(uid), std::nullopt});

@@ -29,7 +29,8 @@ struct Change {
   std::vector<NodeRecord> nodes;
   std::vector<StoredTable> tables;
   std::vector<TableUid> tables_removed;
-  std::vector<MapChunk> chunks;  // of tables in the state or in `tables`
+  std::vector<StoredTable> deletes_remembered;  // at most kRememberedDeletes are kept
+  std::vector<MapChunk> chunks;                 // of tables in the state or in `tables`
   std::vector<Sums> sums;
   std::vector<TokenMap> token_maps;
   std::optional<Incarnation> last_incarnation;
@@ -37,6 +38,8 @@ struct Change {
     return nodes.empty() && tables.empty() && tables_removed.empty() && chunks.empty();
   }
 };
+
+inline constexpr std::size_t kRememberedDeletes = 1024;
 
 class Registry {
  public:
@@ -63,6 +66,7 @@ class Registry {
   absl::Status ReadNodes(ClusterState* state);
   absl::Status ReadTables(ClusterState* state);
   absl::Status ReadTokenMaps(ClusterState* state);
+  absl::Status ReadDeleted(ClusterState* state);
   absl::Status RemoveOrphans(const ClusterState& state);
   absl::StatusOr<std::vector<std::string>> Keys(const std::string& prefix);
   absl::StatusOr<std::vector<Write>> Writes(const Change& change);

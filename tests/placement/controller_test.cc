@@ -78,6 +78,24 @@ TEST_F(ControllerTest, NewcomerIsRefusedWhileTheOtherProcessSpeaks) {
   EXPECT_TRUE(old_process.refused.ok());
 }
 
+TEST_F(ControllerTest, StreamThatNeverSaysHelloIsClosed) {
+  FakeNode a("a");
+  const LinkId mute(1'000), prompt(1'001), gone(1'002);
+  for (LinkId link : {mute, prompt, gone}) pool_.Feed(LinkOpened{link});
+  pool_.Feed(NodeSaid{mute, CommandDone{1, absl::OkStatus(), {}}});  // is no hello
+  pool_.Feed(NodeSaid{prompt, a.hello});
+  pool_.Feed(LinkBroke{gone});
+  pool_.clock().Advance(seconds(9));
+  pool_.Feed(Tick{});
+  EXPECT_FALSE(pool_.closed.contains(mute));
+  pool_.clock().Advance(seconds(1));
+  pool_.Feed(Tick{});
+  ASSERT_TRUE(pool_.closed.contains(mute));
+  EXPECT_EQ(pool_.closed.at(mute).code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(MessageOf(pool_.closed.at(mute)), HasSubstr("within 10s"));
+  EXPECT_FALSE(pool_.closed.contains(gone));
+}
+
 TEST_F(ControllerTest, RestartAfterAKillJoinsAtOnceWhenTheOldStreamBreaks) {
   FakeNode old_process("a"), newcomer("a", 1 << 30, "", "2");
   pool_.Join(old_process);
@@ -406,6 +424,25 @@ TEST_F(ControllerTest, DeleteSurvivesAControllerRestart) {
   pool_.Settle({&a});
   EXPECT_TRUE(pool_.state().tables.empty());
   EXPECT_TRUE(a.held.empty());
+}
+
+TEST_F(ControllerTest, DeleteIsAnsweredAlikeAfterTheTableIsGoneAndTheControllerRestarted) {
+  FakeNode a("a");
+  LoadSmall({&a});
+  const TableUid uid = pool_.Find(kSmall)->record.uid;
+  ASSERT_TRUE(pool_.Delete(kSmall, "d1")->ok());
+  pool_.Settle({&a});
+  ASSERT_TRUE(pool_.state().tables.empty());
+  pool_.Restart();
+  const auto again = pool_.Delete(kSmall, "d1");
+  ASSERT_TRUE(again && again->ok()) << again->status();
+  EXPECT_EQ((*again)->uid, uid);
+  EXPECT_EQ((*again)->state, TableState::kDeleting);
+  EXPECT_EQ(pool_.Delete(kSmall, "d2")->status().code(), absl::StatusCode::kNotFound);
+  pool_.Join(a);
+  ASSERT_TRUE(pool_.Load(SmallLoad("r9"))->ok());
+  EXPECT_EQ((*pool_.Delete(kSmall, "d1"))->uid, uid);  // not the new table
+  EXPECT_NE(pool_.StateOf(kSmall), TableState::kDeleting);
 }
 
 TEST_F(ControllerTest, DeleteDoesNotWaitForTheDead) {

@@ -54,6 +54,34 @@ std::vector<MapChunk> ChunksOf(const StoredTable& table) {
   return chunks;
 }
 
+TEST(RecordsTest, DeletedKeysAreReadStrictly) {
+  EXPECT_EQ(*DeletedNumber(DeletedKey(0x1fffffffff)), 0x1fffffffffu);
+  EXPECT_LT(DeletedKey(9), DeletedKey(16));
+  for (const char* bad : {"deleted/", "deleted/1", "deleted/000000000000000g", "x"}) {
+    EXPECT_EQ(DeletedNumber(bad).status().code(), absl::StatusCode::kDataLoss) << bad;
+  }
+}
+
+TEST(RegistryTest, RemembersTheNewestDeletes) {
+  MemoryStore store;
+  auto registry = *Registry::Open(&store);
+  StoredTable table = SomeTable(1);
+  for (std::size_t i = 0; i < kRememberedDeletes + 3; ++i) {
+    table.delete_request = std::to_string(i);
+    Change change;
+    change.tables_removed.push_back(table.record.uid);
+    change.deletes_remembered.push_back(table);
+    ASSERT_TRUE(registry->Commit(std::move(change)).ok());
+  }
+  for (int opened = 0; opened < 2; ++opened) {
+    const auto& deleted = registry->state().deleted;
+    EXPECT_EQ(deleted.size(), kRememberedDeletes);
+    EXPECT_EQ(deleted.begin()->second->delete_request, "3");
+    EXPECT_EQ(deleted.rbegin()->second->delete_request, std::to_string(kRememberedDeletes + 2));
+    registry = *Registry::Open(&store);
+  }
+}
+
 TEST(RecordsTest, ValuesSurviveTheStore) {
   const NodeRecord node = SomeNode("a");
   EXPECT_EQ(*DecodeNode("k", Encode(node)), node);

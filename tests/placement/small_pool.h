@@ -229,6 +229,7 @@ class SmallPool {
   const ShardMap& map() const { return *map_; }
 
   std::map<CallId, absl::StatusOr<TableRecord>> answers;
+  std::map<LinkId, absl::Status> closed;
   std::vector<std::string> said;
   bool deposed = false;
 
@@ -238,6 +239,7 @@ class SmallPool {
       const auto it = by_link_.find(send->link);
       if (it != by_link_.end()) it->second->Receive(send->message);
     } else if (auto* close = std::get_if<CloseLink>(&action)) {
+      closed[close->link] = close->why;
       const auto it = by_link_.find(close->link);
       if (it == by_link_.end()) return;
       it->second->link.reset();

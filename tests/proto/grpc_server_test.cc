@@ -31,5 +31,16 @@ TEST(GrpcServer, PortInUseIsAClearError) {
   EXPECT_THAT(std::string(second.status().message()), testing::HasSubstr(options.listen));
 }
 
+TEST(GrpcServer, PortInUsePrintsNothing) {
+  if (getenv("GRPC_VERBOSITY") != nullptr) GTEST_SKIP() << "GRPC_VERBOSITY is set";
+  auto first = GrpcServer::Start({});
+  ASSERT_TRUE(first.ok()) << first.status();
+  ServerOptions options;
+  options.listen = "127.0.0.1:" + std::to_string((*first)->port());
+  testing::internal::CaptureStderr();
+  EXPECT_FALSE(GrpcServer::Start(options).ok());
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
 }  // namespace
 }  // namespace engram::wire
