@@ -143,7 +143,9 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
 absl::Status PlacementServer::StartMetrics(const std::string& listen) {
   metrics_ = std::make_shared<ControllerMetrics>(loop_.get(), kVersion);
   try {
-    exposer_ = std::make_unique<prometheus::Exposer>(listen, 1);
+    // A connection holds a thread until it has asked: slow ones must not keep a scrape out.
+    exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+        "listening_ports", listen, "num_threads", "8", "request_timeout_ms", "2000"});
     exposer_->RegisterCollectable(metrics_);
     metrics_port_ = exposer_->GetListeningPorts().front();
   } catch (const std::exception& error) {
