@@ -9,6 +9,7 @@
 #include "client/ctl/outcome.h"
 #include "client/ctl/printer.h"
 #include "client/ctl/verbs.h"
+#include "fabric/ofi/provider.h"
 
 namespace engram::ctl {
 namespace {
@@ -71,7 +72,13 @@ absl::Status Doctor(const Invocation& invocation) {
   const auto format =
       ParseFormat(invocation.output, {Format::kTable, Format::kJson, Format::kYaml});
   if (!format.ok()) return format.status();
-  std::vector<Check> checks = RunChecks(Host::Real());
+  Host host = Host::Real();
+  host.fabric_providers = []() -> absl::StatusOr<std::vector<std::string>> {
+    std::vector<std::string> providers = fabric::ofi::ListProviders();
+    if (providers.empty()) return absl::NotFoundError("no provider can do remote reads");
+    return providers;
+  };
+  std::vector<Check> checks = RunChecks(host);
   checks.push_back(CheckPool(invocation));
   if (*format == Format::kTable) {
     Print(checks, invocation.terminal);
