@@ -10,7 +10,7 @@
 
 namespace {
 
-using namespace engram::client;
+namespace abi = engram::client::abi;  // not the C++ runtime's
 
 // Takes values off the front of the input; zeros when it is used up.
 class Input {
@@ -24,6 +24,7 @@ class Input {
   }
   void Bytes(void* to, std::size_t bytes) {
     const std::size_t count = std::min(bytes, left_);
+    if (count == 0) return;  // an empty input has no address
     std::memcpy(to, data_, count);
     data_ += count;
     left_ -= count;
