@@ -6,6 +6,7 @@ Unit tests hold the same faults closer to the code; here they meet whole process
 user) are skipped, visibly, without it.
 """
 import contextlib
+import http.client
 import json
 import os
 import pathlib
@@ -309,6 +310,7 @@ class PeersTest(unittest.TestCase):
                 while time.monotonic() < end:
                     for fabric in ("mapped", "stream"):
                         self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "500", "--fabric", fabric))
+                self.assertEqual(sum(self.answers_metrics(port) for _, port in addresses), 3, "slow bytes keep scrapes out")
             finally:
                 for vandal in vandals:
                     vandal.stopped.set()
@@ -318,7 +320,7 @@ class PeersTest(unittest.TestCase):
                 self.assertGreater(vandal.connections, 10, vandal.address)
             after = pool.processes()
             self.assertEqual({n: (p["pid"], p["state"]) for n, p in before.items()}, {n: (p["pid"], p["state"]) for n, p in after.items()})
-            self.assertEqual(sum(self.answers_metrics(port) for _, port in addresses), 3)
+            self.assertEqual(sum(self.answers_metrics(port) for _, port in addresses), 3, "some scrapes go unanswered")
             # Nothing of the closed connections is kept for ever.
             for process in after.values():
                 fds = pathlib.Path(f"/proc/{process['pid']}/fd")
@@ -327,7 +329,9 @@ class PeersTest(unittest.TestCase):
 
     @staticmethod
     def answers_metrics(port):
-        with contextlib.suppress(Exception), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=2) as answer:
+        """Of the ports of three processes, those of metrics speak HTTP/1.1; gRPC and stream close the connection."""
+        with contextlib.suppress(OSError, http.client.HTTPException), \
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
             return b"engram_" in answer.read()
         return False
 
