@@ -19,7 +19,7 @@ ControllerLoop::ControllerLoop(std::unique_ptr<StateStore> store, std::unique_pt
       clock_(clock),
       store_name_(store_->Describe()),
       history_(controller_->state().epoch) {
-  MutexLock lock(&mutex_);
+  absl::MutexLock lock(&mutex_);
   published_ = controller_->snapshot();
 }
 
@@ -34,7 +34,7 @@ void ControllerLoop::Start(Outlets outlets) {
 void ControllerLoop::Stop() {
   std::map<CallId, Called> calls;
   {
-    MutexLock lock(&mutex_);
+    absl::MutexLock lock(&mutex_);
     stopping_ = true;
     items_.clear();
     calls.swap(calls_);
@@ -46,12 +46,12 @@ void ControllerLoop::Stop() {
 }
 
 LinkId ControllerLoop::NewLink() {
-  MutexLock lock(&mutex_);
+  absl::MutexLock lock(&mutex_);
   return LinkId(++last_id_);
 }
 
 void ControllerLoop::Post(Event event, std::function<void()> handled) {
-  MutexLock lock(&mutex_);
+  absl::MutexLock lock(&mutex_);
   if (!stopping_) items_.push_back({std::move(event), std::move(handled)});
 }
 
@@ -59,7 +59,7 @@ template <class Asked, class Request>
 void ControllerLoop::Ask(Request request, Called called) {
   absl::Status why;
   {
-    MutexLock lock(&mutex_);
+    absl::MutexLock lock(&mutex_);
     if (stopping_) {
       why = absl::UnavailableError("the controller is stopping; try again");
     } else if (calls_.size() >= kMaxCalls) {
@@ -84,12 +84,12 @@ void ControllerLoop::Delete(DeleteRequest request, Called called) {
 }
 
 std::shared_ptr<const ClusterState> ControllerLoop::snapshot() const {
-  MutexLock lock(&mutex_);
+  absl::MutexLock lock(&mutex_);
   return published_;
 }
 
 Counters ControllerLoop::counters() const {
-  MutexLock lock(&mutex_);
+  absl::MutexLock lock(&mutex_);
   return counters_;
 }
 
@@ -98,12 +98,12 @@ void ControllerLoop::Run() {
   while (true) {
     std::deque<Item> items;
     {
-      MutexLock lock(&mutex_);
+      absl::MutexLock lock(&mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !items_.empty();
       };
       const Duration wait = std::max(next_tick - clock_->Now(), Duration::zero());
-      mutex_.AwaitFor(wait, ready);
+      mutex_.AwaitWithTimeout(absl::Condition(&ready), absl::FromChrono(wait));
       if (stopping_) return;
       items.swap(items_);
     }
@@ -134,7 +134,7 @@ void ControllerLoop::Feed(Event event) {
 }
 
 void ControllerLoop::Publish() {
-  MutexLock lock(&mutex_);
+  absl::MutexLock lock(&mutex_);
   published_ = controller_->snapshot();
   counters_ = controller_->counters();
 }
@@ -142,7 +142,7 @@ void ControllerLoop::Publish() {
 void ControllerLoop::Do(Answer& action) {
   Called called;
   {
-    MutexLock lock(&mutex_);
+    absl::MutexLock lock(&mutex_);
     const auto it = calls_.find(action.call);
     if (it == calls_.end()) return;
     called = std::move(it->second);

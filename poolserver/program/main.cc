@@ -9,8 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "engram/log.h"
-#include "engram/mutex.h"
 #include "engram/settings/settings.h"
 #include "engram/settings/units.h"
 #include "engram/version.h"
@@ -24,16 +25,16 @@ namespace {
 class ExitReason {
  public:
   void Set(const absl::Status& why) {
-    MutexLock lock(&mutex_);
+    absl::MutexLock lock(&mutex_);
     if (why_.ok()) why_ = why;
   }
   absl::Status Get() {
-    MutexLock lock(&mutex_);
+    absl::MutexLock lock(&mutex_);
     return why_;
   }
 
  private:
-  Mutex mutex_;
+  absl::Mutex mutex_;
   absl::Status why_;
 };
 

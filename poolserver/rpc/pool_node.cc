@@ -113,9 +113,7 @@ void PoolNode::StartLoop(const PoolNodeOptions& options,
 
 absl::Status PoolNode::StartMetrics(const std::string& listen) {
   try {
-    // A connection holds a thread until it has asked: slow ones must not keep a scrape out.
-    exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
-        "listening_ports", listen, "num_threads", "8", "request_timeout_ms", "2000"});
+    exposer_ = std::make_unique<prometheus::Exposer>(listen, 1);
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on ", listen, " for metrics: ", error.what(),

@@ -4,6 +4,7 @@ The library comes from ENGRAM_LIBRARY, or from build/lib of the checkout, built 
 the shared libraries it needs into the wheel with hashed names, so that a process may load another gRPC or protobuf beside
 them. One wheel serves every CPython, because the package loads the library through ctypes.
 """
+import contextlib
 import os
 import pathlib
 import shutil
@@ -17,9 +18,29 @@ HERE = pathlib.Path(__file__).resolve().parent.parent
 ROOT = HERE.parent.parent
 
 get_requires_for_build_wheel = build_meta.get_requires_for_build_wheel
-prepare_metadata_for_build_wheel = build_meta.prepare_metadata_for_build_wheel
 get_requires_for_build_sdist = build_meta.get_requires_for_build_sdist
 build_sdist = build_meta.build_sdist
+
+
+@contextlib.contextmanager
+def _copy_of_the_project():
+    """A scratch copy as the working folder, so that nothing is left in the checkout and nothing stale gets in."""
+    before = pathlib.Path.cwd()
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = pathlib.Path(scratch, "project")
+        copy.mkdir()
+        shutil.copy(HERE / "pyproject.toml", copy)
+        shutil.copytree(HERE / "engram_pool", copy / "engram_pool", ignore=shutil.ignore_patterns("__pycache__", "*.so"))
+        os.chdir(copy)
+        try:
+            yield copy
+        finally:
+            os.chdir(before)
+
+
+def prepare_metadata_for_build_wheel(metadata_directory, config_settings=None):
+    with _copy_of_the_project():
+        return build_meta.prepare_metadata_for_build_wheel(metadata_directory, config_settings)
 
 
 def _library():
@@ -41,17 +62,15 @@ def _tag_for_every_python(wheel):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    shipped = HERE / "engram_pool" / "libengram.so"
-    shutil.copyfile(_library(), shipped)
-    try:
-        with tempfile.TemporaryDirectory() as scratch:
-            name = build_meta.build_wheel(scratch, config_settings, metadata_directory)
-            wheel = _tag_for_every_python(pathlib.Path(scratch, name))
-            repaired = pathlib.Path(scratch, "repaired")
-            subprocess.run([sys.executable, "-m", "auditwheel", "repair", "-w", repaired, wheel], check=True,
-                           stdout=subprocess.DEVNULL)
-            result = next(repaired.glob("*.whl"))
-            shutil.copy(result, wheel_directory)
-            return result.name
-    finally:
-        shipped.unlink()
+    library = _library()
+    with _copy_of_the_project() as copy:
+        shutil.copyfile(library, copy / "engram_pool" / "libengram.so")
+        wheel = _tag_for_every_python(copy / build_meta.build_wheel(copy, config_settings, metadata_directory))
+        repaired = copy / "repaired"
+        done = subprocess.run([sys.executable, "-m", "auditwheel", "repair", "-w", repaired, wheel], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True)
+        if done.returncode != 0:
+            raise RuntimeError(f"auditwheel cannot bundle the libraries of {library}:\n{done.stdout}")
+        result = next(repaired.glob("*.whl"))
+        shutil.copy(result, wheel_directory)
+        return result.name

@@ -62,11 +62,21 @@ class Stats(Sized):
     _fields_ = [("struct_size", c.c_size_t)] + [(name, c.c_uint64) for name in COUNTERS]
 
 
+def _open(given):
+    path = pathlib.Path(given) if given else pathlib.Path(__file__).with_name("libengram.so")
+    source = "ENGRAM_LIBRARY names it" if given else "the wheel carries it"
+    advice = "install the package with `pip install ./client/python`, or set ENGRAM_LIBRARY to the path of libengram.so"
+    if not path.is_file():
+        raise ImportError(f"engram_pool needs libengram.so, but {path} is not there ({source}); {advice}")
+    try:
+        # Local symbols: another gRPC or protobuf in this process stays apart.
+        return c.CDLL(str(path), mode=os.RTLD_LOCAL | os.RTLD_NOW)
+    except OSError as error:
+        raise ImportError(f"engram_pool cannot load {path} ({source}): {error}; {advice}") from error
+
+
 def _load():
-    given = os.environ.get("ENGRAM_LIBRARY")
-    path = given or str(pathlib.Path(__file__).with_name("libengram.so"))
-    # Local symbols: another gRPC or protobuf in this process stays apart.
-    library = c.CDLL(path, mode=os.RTLD_LOCAL | os.RTLD_NOW)
+    library = _open(os.environ.get("ENGRAM_LIBRARY"))
     handle, out = c.c_void_p, c.POINTER(c.c_void_p)
     prototypes = {
         "engram_version": (c.c_char_p, []),
@@ -86,7 +96,10 @@ def _load():
         "engram_table_get_stats": (c.c_int, [handle, c.POINTER(Stats)]),
     }
     for name, (result, arguments) in prototypes.items():
-        function = getattr(library, name)
+        function = getattr(library, name, None)
+        if function is None:
+            raise ImportError(f"{library._name} has no {name}: it is another version of libengram.so than this package needs; "
+                              "install them together with `pip install ./client/python`")
         function.restype, function.argtypes = result, arguments
     return library
 
@@ -95,10 +108,11 @@ library = _load()
 
 
 def check(status, **attributes):
-    """Raises the exception of a status that is not OK; `attributes` are set on it."""
+    """Raises the exception of a status that is not OK; `attributes` are set on it where rows were read and some failed."""
     if status == 0:
         return
     error = _errors.BY_STATUS.get(status, _errors.Internal)(library.engram_last_error().decode(errors="replace"))
-    for name, value in attributes.items():
-        setattr(error, name, value)
+    if isinstance(error, _errors.SOME_ROWS_FAILED):
+        for name, value in attributes.items():
+            setattr(error, name, value)
     raise error

@@ -52,3 +52,5 @@ BY_STATUS = {
     8: PermissionDenied,
     9: Internal,
 }
+
+SOME_ROWS_FAILED = (Unavailable, DeadlineExceeded, DataLoss)

@@ -1,0 +1,318 @@
+"""The Python package, installed from its wheel, against a real local pool and an independent NumPy computation.
+
+usage: engram_pool_test.py BIN_DIR [unittest options]
+"""
+import ctypes
+import importlib.metadata
+import os
+import pathlib
+import subprocess
+import sys
+import threading
+import unittest
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parent / "integration")]
+import engram_pool  # noqa: E402
+from checkpoint import Checkpoint  # noqa: E402
+from engram_pool._abi import TableInfo, library  # noqa: E402
+from pool import Pool, wait_until  # noqa: E402
+
+BIN_DIR = None
+TRACES = HERE.parent.parent / "bench" / "traces"
+
+
+def trace(name, first, count):
+    done = subprocess.run(["zstd", "-dc", TRACES / f"tokens_{name}.u32.zst"], check=True, capture_output=True)
+    return np.frombuffer(done.stdout, "<u4")[first:first + count].astype(np.int64)
+
+
+def python(code, **environment):
+    return subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True,
+                          timeout=60)
+
+
+class LegacyDLPack:
+    """An array of another library, which exports the first version of DLPack, as most do."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+class OnDevice(LegacyDLPack):
+    def __dlpack_device__(self):
+        return (2, 0)
+
+
+def setUpModule():
+    global POOL, ENDPOINT, WIDE, NARROW
+    POOL = Pool(BIN_DIR)
+    unittest.addModuleCleanup(POOL.__exit__)
+    ENDPOINT = POOL.up("--nodes", "2", "--memory-per-node", "96MiB", "--port", "0")
+    WIDE = Checkpoint(POOL.path / "wide", layers=[3, 7], max_order=4, heads=8, head_dim=256, vocab_size=2000,
+                      raw_vocab=129280, prefix="language_model.model.", nested=True, files=3, seed=5)
+    NARROW = Checkpoint(POOL.path / "narrow", layers=[0, 5, 6], max_order=3, heads=3, head_dim=96, vocab_size=300,
+                        raw_vocab=2000, prefix="", nested=False, files=1, seed=6)
+    for name, checkpoint in (("wide@1", WIDE), ("narrow@2", NARROW)):
+        POOL.ok("load", "table", name, "--checkpoint", checkpoint.path, "--shard-bytes", "1MiB", "--wait", "--timeout", "60s")
+
+
+class WheelTest(unittest.TestCase):
+    def test_one_wheel_serves_every_python_and_carries_what_the_library_links(self):
+        wheel = importlib.metadata.distribution("engram-pool")
+        self.assertRegex(wheel.read_text("WHEEL"), r"Tag: py3-none-manylinux\w+")
+        self.assertEqual(engram_pool.__version__, wheel.version)
+        carried = [pathlib.Path(file).name for file in wheel.files if "engram_pool.libs" in str(file)]
+        for name in ("libgrpc++", "libgrpc", "libprotobuf", "libabsl_synchronization", "libssl"):
+            self.assertTrue(any(file.startswith(name + "-") for file in carried), f"{name} is not in {sorted(carried)}")
+
+    def test_no_shared_library_of_the_system_that_another_wheel_may_carry_is_loaded(self):
+        done = python("import engram_pool; print(open('/proc/self/maps').read())")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        loaded = {line.split()[-1] for line in done.stdout.splitlines() if "/" in line}
+        foreign = [path for path in loaded if any(word in path for word in ("libgrpc", "libprotobuf", "libabsl"))
+                   and "engram_pool.libs" not in path]
+        self.assertEqual(foreign, [])
+
+    def test_a_missing_library_is_named_with_the_next_step(self):
+        done = python("import engram_pool", ENGRAM_LIBRARY="/nowhere/libengram.so")
+        self.assertIn("ImportError: engram_pool needs libengram.so, but /nowhere/libengram.so is not there", done.stderr)
+        self.assertIn("pip install", done.stderr)
+
+    def test_a_library_that_is_none_is_named_with_the_reason(self):
+        wrong = POOL.path / "wrong.so"
+        wrong.write_bytes(b"no library")
+        self.assertIn(f"ImportError: engram_pool cannot load {wrong}", python("import engram_pool", ENGRAM_LIBRARY=str(wrong)).stderr)
+
+    def test_grpc_and_protobuf_of_other_wheels_live_in_the_same_process_in_both_orders(self):
+        others = ("import grpc; from google.protobuf import struct_pb2\n"
+                  "message = struct_pb2.Struct(); message['a'] = 1.5; message.ParseFromString(message.SerializeToString())\n"
+                  "assert message['a'] == 1.5\n"
+                  "channel = grpc.insecure_channel(endpoint); grpc.channel_ready_future(channel).result(timeout=20)\n")
+        ours = ("import engram_pool; pool = engram_pool.connect(endpoint); table = pool.table('wide@1')\n"
+                "print(table.read_rows([5]).tobytes().hex())\n")
+        for first, second in ((others, ours), (ours, others)):
+            done = python(f"endpoint = {ENDPOINT!r}\n" + first + second + first.replace("import grpc; ", "") + "print('end')")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(WIDE.whole_table()[5].tobytes().hex(), done.stdout)
+            self.assertTrue(done.stdout.endswith("end\n"), done.stdout)
+
+
+class ReadTest(unittest.TestCase):
+    def test_engramctl_agrees_that_every_row_is_that_of_the_checkpoint(self):
+        for name, checkpoint in (("wide@1", WIDE), ("narrow@2", NARROW)):
+            verified = POOL.ok("verify", "table", name, "--checkpoint", checkpoint.path)
+            self.assertIn(" 0 wrong", verified)
+            self.assertIn("recomputed: equal", verified)
+
+    def test_the_table_describes_itself_as_the_checkpoint_does(self):
+        with engram_pool.connect(ENDPOINT) as pool:
+            table = pool.table("wide@1")
+            primes = [prime for layer in (3, 7) for prime in WIDE.model.primes[layer]]
+            self.assertEqual([column.rows for column in table.columns], primes)
+            self.assertEqual([(x.layer, x.rows) for x in table.layers], [(n, WIDE.model.rows(n)) for n in (3, 7)])
+            self.assertEqual([tuple(plane) for plane in table.planes], [("weight", "e4m3", 0, 256), ("scale", "ue8m0", 256, 8)])
+            self.assertEqual((table.name, table.row_bytes, table.lookback), ("wide@1", 264, 3))
+
+    def check_reads(self, endpoint, fabric):
+        with engram_pool.connect(endpoint, fabric=fabric) as pool:
+            table = pool.table("wide@1")
+            for name in ("kjv", "sqlite3_c", "tang300"):
+                tokens = trace(name, 1000, 1500)
+                addresses = WIDE.model.addresses(tokens)
+                np.testing.assert_array_equal(table.addresses(tokens), addresses)
+                np.testing.assert_array_equal(table.read(tokens, timeout=20), WIDE.expected(addresses))
+            stats = table.stats()
+            delivered = stats["rows_ok"]
+            self.assertGreater(delivered, 0)
+            self.assertEqual({f: stats["rows_" + f] for f in ("mapped", "stream", "ofi")},
+                             {**dict.fromkeys(("mapped", "stream", "ofi"), 0), fabric: delivered})
+
+    def test_rows_of_real_text_over_mapped(self):
+        self.check_reads(ENDPOINT, "mapped")
+
+    def test_rows_of_real_text_over_stream(self):
+        self.check_reads(ENDPOINT, "stream")
+
+    def test_rows_of_real_text_over_ofi(self):
+        try:
+            engram_pool.connect(ENDPOINT, fabric="ofi").close()
+        except engram_pool.InvalidArgument as error:
+            self.skipTest(str(error))
+        with Pool(BIN_DIR) as other:
+            done = other.run("local", "up", "--data-dir", other.data_dir, "--nodes", "2", "--memory-per-node", "64MiB", "--port",
+                             "0", "--fabric", "ofi")
+            if "not part of this build" in done.stderr:
+                self.skipTest("this build has no ofi")
+            self.assertEqual(done.returncode, 0, done.stderr)
+            other.ok("load", "table", "wide@1", "--checkpoint", WIDE.path, "--shard-bytes", "1MiB", "--wait", "--timeout", "60s")
+            self.check_reads(done.stdout.strip(), "ofi")
+
+    def test_other_geometries(self):
+        tokens = np.random.default_rng(1).integers(0, 2000, 700)
+        with engram_pool.connect(ENDPOINT) as pool:
+            table = pool.table("narrow@2")
+            self.assertEqual((table.row_bytes, table.lookback), (99, 2))
+            np.testing.assert_array_equal(table.read(tokens), NARROW.expected(NARROW.model.addresses(tokens)))
+
+    def test_a_chunk_with_its_look_back_reads_as_the_whole_and_dead_tokens_block(self):
+        tokens = trace("tang300", 0, 300)
+        dead = np.zeros(300, bool)
+        dead[[40, 41, 100, 199]] = True
+        wanted = WIDE.model.addresses(tokens, dead)
+        with engram_pool.connect(ENDPOINT) as pool:
+            table = pool.table("wide@1")
+            np.testing.assert_array_equal(table.addresses(tokens, dead=dead), wanted)
+            chunk = dict(dead=dead[200:], lookback=tokens[197:200], lookback_dead=dead[197:200])
+            np.testing.assert_array_equal(table.addresses(tokens[200:], **chunk), wanted[200:])
+            np.testing.assert_array_equal(table.read(tokens[200:], **chunk), WIDE.expected(wanted)[200:])
+            self.assertEqual(table.read([]).shape, (0, 2, 24, 264))
+
+    def test_rows_by_number(self):
+        everything = WIDE.whole_table()
+        first = WIDE.model.rows(3)
+        with engram_pool.connect([ENDPOINT]) as pool:
+            table = pool.table("wide@1")
+            np.testing.assert_array_equal(table.read_rows(np.array([5, 0, 5, first], np.int32)), everything[[5, 0, 5, first]])
+            np.testing.assert_array_equal(table.read_rows([0, -1, 9], layer=7),
+                                          np.stack([everything[first], np.zeros(264, np.uint8), everything[first + 9]]))
+            self.assertEqual(table.read_rows([]).shape, (0, 264))
+
+    def test_rows_land_in_the_memory_of_the_caller(self):
+        wanted = WIDE.whole_table()[[7, 8]]
+        with engram_pool.connect(ENDPOINT) as pool:
+            table = pool.table("wide@1")
+            numbers = np.array([7, 8])
+            for out, memory in ((array := np.zeros((2, 264), np.uint8), array), (wide := np.zeros((2, 66), np.float32), wide),
+                                (raw := bytearray(528), raw), (memoryview(view := bytearray(528)), view),
+                                (LegacyDLPack(legacy := np.zeros((2, 264), np.uint8)), legacy)):
+                returned = table.read_rows(LegacyDLPack(numbers), out=out)
+                self.assertEqual(bytes(memory), wanted.tobytes(), type(out))
+                self.assertEqual(returned.tobytes(), wanted.tobytes())
+
+
+class ErrorTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.pool = engram_pool.connect(ENDPOINT)
+        cls.table = cls.pool.table("wide@1")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.pool.close()
+
+    def refused(self, error, words, call):
+        with self.assertRaises(error) as raised:
+            call()
+        for word in words:
+            self.assertIn(word, str(raised.exception))
+
+    def test_unknown_tables_and_wrong_digests(self):
+        self.refused(engram_pool.NotFound, ["nosuch@1"], lambda: self.pool.table("nosuch@1"))
+        self.refused(engram_pool.NotFound, ["wide@9"], lambda: self.pool.table("wide@9"))
+        for digest in ("content_digest", "spec_digest"):
+            self.refused(engram_pool.FailedPrecondition, ["0" * 64], lambda: self.pool.table("wide@1", **{digest: "0" * 64}))
+        self.pool.table("wide@1", content_digest=self.table.digest, spec_digest=self.table.spec_digest).close()
+
+    def test_no_pool_there(self):
+        self.refused(engram_pool.Unavailable, ["127.0.0.1:1"], lambda: engram_pool.connect("127.0.0.1:1", timeout=0.2))
+        self.refused(engram_pool.InvalidArgument, ["telegraph"], lambda: engram_pool.connect(ENDPOINT, fabric="telegraph"))
+
+    def test_rows_out_of_range(self):
+        rows = self.table.rows
+        invalid = engram_pool.InvalidArgument
+        self.refused(invalid, [str(rows), str(rows - 1)], lambda: self.table.read_rows([0, rows]))
+        self.refused(invalid, [str(2**63 - 1)], lambda: self.table.read_rows([2**63 - 1]))
+        self.refused(invalid, [str(2**63)], lambda: self.table.read_rows([2**63]))
+        self.refused(invalid, ["integers"], lambda: self.table.read_rows([1.5]))
+        self.refused(invalid, ["integers"], lambda: self.table.read_rows([2**64]))
+        self.refused(invalid, ["layer 4", "[3, 7]"], lambda: self.table.read_rows([0], layer=4))
+
+    def test_tokens_out_of_range(self):
+        for call in (self.table.read, self.table.addresses):
+            self.refused(engram_pool.InvalidArgument, ["position 1", "-1", "129279"], lambda: call([1, -1]))
+            self.refused(engram_pool.InvalidArgument, ["129280", "129279"], lambda: call([129280]))
+            self.refused(engram_pool.InvalidArgument, [str(2**63)], lambda: call([2**63]))
+            self.refused(engram_pool.InvalidArgument, ["dead", "2 tokens"], lambda: call([1, 2], dead=[True]))
+            self.refused(engram_pool.InvalidArgument, ["look-back", "-7"], lambda: call([1], lookback=[-7]))
+
+    def test_outputs_that_do_not_fit(self):
+        invalid = engram_pool.InvalidArgument
+        for out in (np.empty(263, np.uint8), np.empty(528, np.uint8), bytearray(1)):
+            with self.subTest(out=type(out)):
+                self.refused(invalid, ["264"], lambda: self.table.read_rows([0], out=out))
+        self.refused(invalid, ["contiguous"], lambda: self.table.read_rows([0], out=np.empty(528, np.uint8)[::2]))
+        self.refused(invalid, ["contiguous"], lambda: self.table.read_rows([0], out=memoryview(bytearray(528))[::2]))
+        frozen = np.empty(264, np.uint8)
+        frozen.flags.writeable = False
+        for out in (frozen, bytes(264)):
+            self.refused(invalid, ["writable"], lambda: self.table.read_rows([0], out=out))
+        self.refused(invalid, ["DLPack"], lambda: self.table.read_rows([0], out=OnDevice(np.empty(264, np.uint8))))
+        self.refused(invalid, ["out cannot be written"], lambda: self.table.read_rows([0], out="text"))
+
+    def test_what_is_closed_says_so(self):
+        pool = engram_pool.connect(ENDPOINT)
+        table = pool.table("narrow@2")
+        pool.close()
+        pool.close()
+        self.refused(engram_pool.InvalidArgument, ["narrow@2 is closed"], lambda: table.read_rows([0]))
+        self.refused(engram_pool.InvalidArgument, ["closed"], lambda: pool.table("wide@1"))
+
+    def test_closing_waits_for_reads_of_other_threads(self):
+        pool = engram_pool.connect(ENDPOINT)
+        table, tokens, failures = pool.table("wide@1"), trace("kjv", 0, 400), []
+        begun = threading.Barrier(3)
+
+        def read():
+            begun.wait()
+            try:
+                while True:
+                    table.read(tokens, timeout=20)
+            except engram_pool.EngramError as error:
+                failures.append(str(error))
+
+        threads = [threading.Thread(target=read) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        begun.wait()
+        wait_until(lambda: table.stats()["batches"] > 4)
+        pool.close()
+        for thread in threads:
+            thread.join(30)
+        self.assertEqual(["is closed" in failure for failure in failures], [True, True], failures)
+
+    def test_a_forked_child_is_refused_and_the_parent_reads_on(self):
+        child = os.fork()
+        if child == 0:
+            os._exit(self.in_child())
+        self.assertEqual(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+        self.assertEqual(self.table.read_rows([3]).tobytes(), WIDE.whole_table()[3].tobytes())
+
+    def in_child(self):
+        """0: both the package and the library under it refuse, and closing returns."""
+        info = TableInfo()
+        if library.engram_table_get_info(self.table._handle._pointer, ctypes.byref(info)) != 3:
+            return 1
+        if b"forked" not in library.engram_last_error():
+            return 2
+        for call in (lambda: self.table.read_rows([0]), lambda: self.pool.table("wide@1")):
+            try:
+                call()
+                return 3
+            except engram_pool.FailedPrecondition:
+                pass
+        self.pool.close()
+        return 0
+
+
+if __name__ == "__main__":
+    BIN_DIR = sys.argv.pop(1)
+    unittest.main()
