@@ -16,7 +16,7 @@ RouteVersion Quiescence::Publish() {
 
 RouteVersion Quiescence::Oldest() const {
   std::uint64_t oldest = current_.load(std::memory_order_seq_cst);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (const Slot* slot : slots_) {
     oldest = std::min(oldest, slot->oldest.load(std::memory_order_seq_cst));
   }
@@ -29,12 +29,12 @@ bool Quiescence::Past(RouteVersion version) const {
 }
 
 void Quiescence::Add(const Slot* slot) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   slots_.push_back(slot);
 }
 
 void Quiescence::Remove(const Slot* slot) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::erase(slots_, slot);
 }
 

@@ -22,8 +22,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/ids.h"
+#include "engram/mutex.h"
 
 namespace engram::client {
 
@@ -55,7 +55,7 @@ class Quiescence {
   void Remove(const Slot* slot);
 
   std::atomic<std::uint64_t> current_{1};
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::vector<const Slot*> slots_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -8,7 +8,7 @@ RouteBoard::RouteBoard(Quiescence* quiescence, std::shared_ptr<const Routes> rou
     : quiescence_(quiescence), current_(routes.get()), newest_(std::move(routes)) {}
 
 RouteVersion RouteBoard::Publish(std::shared_ptr<const Routes> routes) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::shared_ptr<const Routes> old = std::exchange(newest_, std::move(routes));
   current_.store(newest_.get(), std::memory_order_seq_cst);
   const RouteVersion version = quiescence_->Publish();
@@ -18,7 +18,7 @@ RouteVersion RouteBoard::Publish(std::shared_ptr<const Routes> routes) {
 }
 
 std::shared_ptr<const Routes> RouteBoard::Shared() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return newest_;
 }
 

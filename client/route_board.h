@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "client/quiescence.h"
 #include "client/routes.h"
+#include "engram/mutex.h"
 
 namespace engram::client {
 
@@ -41,7 +41,7 @@ class RouteBoard {
 
   Quiescence* const quiescence_;
   std::atomic<const Routes*> current_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<const Routes> newest_ ABSL_GUARDED_BY(mutex_);
   std::vector<Kept> kept_ ABSL_GUARDED_BY(mutex_);
 };

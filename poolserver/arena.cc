@@ -65,13 +65,13 @@ absl::StatusOr<std::vector<Arena::Taken>> Arena::Claim::Next() {
 Arena::Arena(Options options) : options_(std::move(options)) {}
 
 Arena::~Arena() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (const Lingering& slab : lingering_) close(slab.fd);
 }
 
 absl::StatusOr<Arena::Claim> Arena::Reserve(const TableUid& table, const std::string& table_name,
                                             std::span<const Wanted> wanted) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (const Wanted& one : wanted) {
     if (places_.count({table, one.shard}) == 0) continue;
     return absl::AlreadyExistsError(absl::StrCat("shard ", one.shard.value(), " of table ",
@@ -160,7 +160,7 @@ absl::Status Arena::MakeSlab(const TableUid& table, Claim::Part* part) {
   if (!made.ok()) return made.status();
   for (Taken& taken : part->taken) taken.place.slab = made->get();
 
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   allocated_bytes_ += (*made)->bytes();
   allocated_bytes_ -= part->slab_bytes;
   TableSlab& slab = slabs_[made->get()];
@@ -171,14 +171,14 @@ absl::Status Arena::MakeSlab(const TableUid& table, Claim::Part* part) {
 }
 
 void Arena::Record(const TableUid& table, std::span<const Taken> taken) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (const Taken& one : taken) places_[{table, one.shard}] = one.place;
 }
 
 void Arena::Abandon(const Claim::Part& part) {
   std::vector<std::unique_ptr<fabric::Slab>> whole;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     allocated_bytes_ -= part.slab_bytes;
     if (part.slab_bytes == 0) {
       for (const Taken& taken : part.taken) whole.push_back(FreePlace(taken.place));
@@ -190,7 +190,7 @@ void Arena::Abandon(const Claim::Part& part) {
 }
 
 std::optional<Place> Arena::Find(const ShardKey& shard) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   auto found = places_.find(shard);
   if (found == places_.end()) return std::nullopt;
   return found->second;
@@ -199,7 +199,7 @@ std::optional<Place> Arena::Find(const ShardKey& shard) const {
 void Arena::Free(const ShardKey& shard) {
   std::unique_ptr<fabric::Slab> whole;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     auto found = places_.find(shard);
     if (found == places_.end()) return;
     whole = FreePlace(found->second);
@@ -221,7 +221,7 @@ std::unique_ptr<fabric::Slab> Arena::FreePlace(const Place& place) {
 void Arena::Retire(std::unique_ptr<fabric::Slab> slab) {
   const Lingering released{OpenWitness(slab->fd()), slab->bytes()};
   slab.reset();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (released.fd < 0) {
     // Out of descriptors: nothing can be asked, and the pages of an honest reader are gone.
     allocated_bytes_ -= released.bytes;
@@ -242,7 +242,7 @@ void Arena::ForgetReleased() {
 }
 
 TierCapacity Arena::capacity() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   ForgetReleased();
   TierCapacity out;
   out.tier = options_.tier;
@@ -252,7 +252,7 @@ TierCapacity Arena::capacity() {
 }
 
 std::vector<std::string> Arena::Describe() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::vector<std::string> out;
   for (const auto& [key, slab] : slabs_) {
     out.push_back(absl::StrCat("table ", slab.table.Hex(), ": ", slab.slab->granted()));

@@ -21,8 +21,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/ids.h"
+#include "engram/mutex.h"
 #include "engram/node_protocol.h"
 #include "fabric/memory.h"
 
@@ -134,7 +134,7 @@ class Arena {
   void ForgetReleased() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Options options_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<const fabric::Slab*, TableSlab> slabs_ ABSL_GUARDED_BY(mutex_);
   std::map<ShardKey, Place> places_ ABSL_GUARDED_BY(mutex_);
   std::vector<Lingering> lingering_ ABSL_GUARDED_BY(mutex_);

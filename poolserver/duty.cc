@@ -13,13 +13,13 @@ Duty::Duty(const std::string& name) : thread_([this] { Run(); }) {
 Duty::~Duty() { Stop(); }
 
 void Duty::Do(std::function<void()> job) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (!stopping_) jobs_.push_back(std::move(job));
 }
 
 void Duty::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopping_ = true;
     jobs_.clear();
   }
@@ -30,11 +30,11 @@ void Duty::Run() {
   while (true) {
     std::function<void()> job;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !jobs_.empty();
       };
-      mutex_.Await(absl::Condition(&ready));
+      mutex_.Await(ready);
       if (stopping_) return;
       job = std::move(jobs_.front());
       jobs_.pop_front();

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "engram/mutex.h"
 
 namespace engram::poolserver {
 
@@ -26,7 +26,7 @@ class Duty {
  private:
   void Run();
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<std::function<void()>> jobs_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

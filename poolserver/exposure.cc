@@ -38,7 +38,7 @@ absl::StatusOr<std::vector<GrantPath>> Exposure::Expose(const ShardKey& shard, c
     exposed.keys.push_back(region->key);
     paths.push_back({static_cast<std::uint32_t>(i), region->address, region->length, region->key});
   }
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   registered_bytes_ += exposed.bytes;
   exposed_[shard] = std::move(exposed);
   return paths;
@@ -47,7 +47,7 @@ absl::StatusOr<std::vector<GrantPath>> Exposure::Expose(const ShardKey& shard, c
 void Exposure::Hide(const ShardKey& shard) {
   Exposed exposed;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     auto found = exposed_.find(shard);
     if (found == exposed_.end()) return;
     exposed = std::move(found->second);
@@ -66,7 +66,7 @@ void Exposure::Dismiss(const SessionToken& session) {
 }
 
 std::vector<std::uint64_t> Exposure::KeysOf(const ShardKey& shard) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   auto found = exposed_.find(shard);
   return found == exposed_.end() ? std::vector<std::uint64_t>{} : found->second.keys;
 }
@@ -86,7 +86,7 @@ void Exposure::Disallow(const SessionToken& session, std::span<const ShardKey> s
 }
 
 std::uint64_t Exposure::registered_bytes() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return registered_bytes_;
 }
 

@@ -11,8 +11,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/ids.h"
+#include "engram/mutex.h"
 #include "engram/session.h"
 #include "fabric/target.h"
 #include "poolserver/arena.h"
@@ -54,7 +54,7 @@ class Exposure {
   std::vector<std::uint64_t> KeysOf(const ShardKey& shard) const;
 
   const std::vector<std::unique_ptr<fabric::Target>> targets_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::map<ShardKey, Exposed> exposed_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t registered_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
 };

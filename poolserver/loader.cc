@@ -44,7 +44,7 @@ struct Loader::Load {
   std::unique_ptr<LoadSource> source;
   Steady::time_point started;
 
-  absl::Mutex mutex;
+  Mutex mutex;
   std::map<ShardIndex, Shard> open ABSL_GUARDED_BY(mutex);
   std::set<ShardIndex> unended ABSL_GUARDED_BY(mutex);
   Summary summary ABSL_GUARDED_BY(mutex);
@@ -71,19 +71,19 @@ Loader::~Loader() { Stop(); }
 void Loader::Start(const TableRecord& table, std::vector<ShardIndex> shards) {
   std::sort(shards.begin(), shards.end());
   auto load = std::make_shared<Load>(table, std::move(shards));
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (ShardIndex shard : load->shards) active_.insert({table.uid, shard});
   loads_.push_back(std::move(load));
 }
 
 void Loader::Cancel(const ShardKey& shard) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (active_.count(shard) != 0) given_up_.insert(shard);
 }
 
 void Loader::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopping_ = true;
   }
   for (std::thread& thread : threads_) {
@@ -95,11 +95,11 @@ void Loader::RunLoads() {
   while (true) {
     std::shared_ptr<Load> load;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !loads_.empty();
       };
-      mutex_.Await(absl::Condition(&ready));
+      mutex_.Await(ready);
       if (stopping_) return;
       load = std::move(loads_.front());
       loads_.pop_front();
@@ -134,7 +134,7 @@ void Loader::Prepare(const std::shared_ptr<Load>& load) {
     if (!taken.ok()) return FailRest(load, taken.status());
     if (taken->empty()) return;
     {
-      absl::MutexLock lock(&load->mutex);
+      MutexLock lock(&load->mutex);
       if (load->summary.granted.empty()) {
         load->summary.granted = taken->front().place.slab->granted();
       }
@@ -158,7 +158,7 @@ void Loader::Queue(const std::shared_ptr<Load>& load, std::span<const Arena::Tak
     shard.block_crcs.resize(Blocks(range.rows));
     std::uint32_t* const crcs = shard.block_crcs.data();
     {
-      absl::MutexLock lock(&load->mutex);
+      MutexLock lock(&load->mutex);
       load->open[one.shard] = std::move(shard);
     }
     for (std::uint64_t slot = 0; slot < range.rows;) {
@@ -180,7 +180,7 @@ void Loader::Queue(const std::shared_ptr<Load>& load, std::span<const Arena::Tak
       layer = in_layer;
     }
   }
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (Stripe& stripe : stripes) stripes_.push_back(std::move(stripe));
 }
 
@@ -189,11 +189,11 @@ void Loader::RunStripes() {
   while (true) {
     Stripe stripe;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !stripes_.empty();
       };
-      mutex_.Await(absl::Condition(&ready));
+      mutex_.Await(ready);
       if (stopping_) return;
       stripe = std::move(stripes_.front());
       stripes_.pop_front();
@@ -219,7 +219,7 @@ void Loader::EndPart(const std::shared_ptr<Load>& load, ShardIndex shard, std::u
                      const absl::Status& status) {
   absl::StatusOr<std::vector<std::uint32_t>> result = std::vector<std::uint32_t>{};
   {
-    absl::MutexLock lock(&load->mutex);
+    MutexLock lock(&load->mutex);
     auto found = load->open.find(shard);
     Load::Shard& part = found->second;
     if (part.status.ok()) part.status = status;
@@ -240,7 +240,7 @@ void Loader::End(const std::shared_ptr<Load>& load, ShardIndex shard,
   const ShardKey key{load->table.uid, shard};
   const std::uint64_t bytes = result.ok() ? load->layout.StoredBytes(shard) : 0;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     active_.erase(key);
     if (given_up_.erase(key) != 0 && result.ok()) {
       result = absl::CancelledError("the load was given up");
@@ -250,7 +250,7 @@ void Loader::End(const std::shared_ptr<Load>& load, ShardIndex shard,
   Summary summary;
   bool last = false;
   {
-    absl::MutexLock lock(&load->mutex);
+    MutexLock lock(&load->mutex);
     load->unended.erase(shard);
     load->summary.bytes += bytes;
     load->summary.failed += result.ok() ? 0 : 1;
@@ -265,7 +265,7 @@ void Loader::End(const std::shared_ptr<Load>& load, ShardIndex shard,
 void Loader::FailRest(const std::shared_ptr<Load>& load, const absl::Status& why) {
   std::vector<ShardIndex> rest;
   {
-    absl::MutexLock lock(&load->mutex);
+    MutexLock lock(&load->mutex);
     for (ShardIndex shard : load->unended) {
       if (load->open.count(shard) == 0) rest.push_back(shard);
     }
@@ -274,7 +274,7 @@ void Loader::FailRest(const std::shared_ptr<Load>& load, const absl::Status& why
 }
 
 bool Loader::GivenUp(const ShardKey& shard) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return stopping_ || given_up_.count(shard) != 0;
 }
 

@@ -19,8 +19,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/ids.h"
+#include "engram/mutex.h"
 #include "engram/table_spec.h"
 #include "poolserver/arena.h"
 #include "poolserver/load_source.h"
@@ -82,7 +82,7 @@ class Loader {
   const Finished finished_;
   std::atomic<std::uint64_t> bytes_loaded_{0};
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::deque<std::shared_ptr<Load>> loads_ ABSL_GUARDED_BY(mutex_);
   std::deque<Stripe> stripes_ ABSL_GUARDED_BY(mutex_);
   std::set<ShardKey> active_ ABSL_GUARDED_BY(mutex_);

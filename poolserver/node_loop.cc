@@ -51,7 +51,7 @@ NodeLoop::~NodeLoop() { Stop(); }
 
 void NodeLoop::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopping_ = true;
     items_.clear();
   }
@@ -62,12 +62,12 @@ void NodeLoop::Stop() {
 }
 
 void NodeLoop::Post(Event event, std::function<void()> handled) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (!stopping_) items_.push_back({std::move(event), std::move(handled), nullptr});
 }
 
 void NodeLoop::Ask(std::function<void(const NodeState&)> look) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (!stopping_) items_.push_back({Timer{}, nullptr, std::move(look)});
 }
 
@@ -78,12 +78,11 @@ void NodeLoop::Run() {
     Instant wake = next_capacity_check_;
     if (std::optional<Instant> timer = state_.NextTimer()) wake = std::min(wake, *timer);
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !items_.empty();
       };
-      mutex_.AwaitWithTimeout(absl::Condition(&ready),
-                              absl::FromChrono(std::max(wake - now, Duration::zero())));
+      mutex_.AwaitFor(std::max(wake - now, Duration::zero()), ready);
       if (stopping_) return;
       items.swap(items_);
     }

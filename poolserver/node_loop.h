@@ -14,8 +14,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/clock.h"
+#include "engram/mutex.h"
 #include "engram/random.h"
 #include "poolserver/arena.h"
 #include "poolserver/duty.h"
@@ -98,7 +98,7 @@ class NodeLoop {
   bool reachable_ = false;                    // the loop's thread only
   Instant next_capacity_check_{};             // the loop's thread only
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 

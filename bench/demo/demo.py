@@ -31,6 +31,8 @@ SEED = 20260901
 VOCAB_ROWS = 160_000
 NODES = 3
 NODE_MEMORY = "768MiB"
+RECOVERY_LIMIT = 90  # seconds that a killed node may take to serve again
+AFTER_RECOVERY = 6  # seconds of replay after it does
 NEED_DISK = 3 << 30
 NEED_MEMORY = 4 << 30
 
@@ -107,14 +109,15 @@ def write_checkpoint(bin_dir, directory):
 
 
 def run_replicas(pool, screen, seconds, events):
-    """Replays for `seconds`, kills a node at 40 %, repairs it at 60 %; returns the replicas."""
+    """Kills a node at 40 % of `seconds`, repairs it at 60 %, ends when it has served again for a while; returns the replicas."""
+    longest = seconds + RECOVERY_LIMIT
     replicas = [
-        Replica("replica-1", "mapped", TRACES / "tokens_kjv.u32.zst", pool, TABLE, SEED, 1, seconds),
-        Replica("replica-2", "stream", TRACES / "tokens_sqlite3_c.u32.zst", pool, TABLE, SEED, 2, seconds),
+        Replica("replica-1", "mapped", TRACES / "tokens_kjv.u32.zst", pool, TABLE, SEED, 1, longest),
+        Replica("replica-2", "stream", TRACES / "tokens_sqlite3_c.u32.zst", pool, TABLE, SEED, 2, longest),
     ]
     started = time.monotonic()
-    victim = None
-    repaired = recovered = False
+    victim = recovered = None
+    repaired = False
 
     def note(text):
         events.append((time.monotonic() - started, text))
@@ -135,21 +138,24 @@ def run_replicas(pool, screen, seconds, events):
                 note("engramctl local up: repairs the pool")
                 pool.repair()
                 repaired = True
-            if repaired and not recovered:
+            if repaired and recovered is None:
                 serving, total = pool.serving()
                 if total and serving == total:
                     note(f"{victim['name']} is back: {serving} of {total} shards serve again")
-                    recovered = True
+                    recovered = now
             screen.progress(now, seconds, replicas)
             time.sleep(0.2)
-            if now > seconds + 60:
+            if recovered is not None and now > max(seconds, recovered + AFTER_RECOVERY):
+                for replica in replicas:
+                    replica.stop()
+            if now > longest + 30:
                 raise DemoError("the replicas did not end in time")
         for replica in replicas:
             replica.finish()
     finally:
         for replica in replicas:
             replica.kill()
-    if not recovered:
+    if recovered is None:
         raise DemoError("the killed node did not come back before the replay ended")
     return replicas
 

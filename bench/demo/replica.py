@@ -43,6 +43,11 @@ class Replica:
         errors, self._errors = self._errors, []
         return errors
 
+    def stop(self):
+        """It ends after the step it is in and says what it did."""
+        if self.running():
+            self._process.terminate()
+
     def finish(self):
         self._reader.join(timeout=10)
         self.read_progress()

@@ -1,5 +1,7 @@
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
@@ -12,7 +14,10 @@ namespace engram::bench {
 namespace {
 
 constexpr Duration kReportEvery = std::chrono::milliseconds(500);
-constexpr Duration kStepDeadline = std::chrono::seconds(3);
+constexpr Duration kStepDeadline = std::chrono::seconds(1);
+
+// SIGTERM ends a replay early; it still says what it did.
+std::atomic<bool> stop_asked{false};
 
 double Seconds(Duration d) { return static_cast<double>(d.count()) / 1e9; }
 
@@ -137,7 +142,8 @@ absl::Status RunReplay(const ReplayRun& run) {
   const Instant begin = clock.Now();
   Reporter reporter(run.name, begin);
   Instant now = begin;
-  while (Seconds(now - begin) < run.seconds) {
+  std::signal(SIGTERM, [](int) { stop_asked = true; });
+  while (!stop_asked && Seconds(now - begin) < run.seconds) {
     const Step& step = replay->Next();
     auto outcome = (*reader)->Read(step);
     if (!outcome.ok()) return outcome.status();

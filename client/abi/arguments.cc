@@ -63,10 +63,15 @@ absl::Status CheckIds(const TableShape& shape, const Id* ids, std::size_t count,
 }  // namespace
 
 absl::Status CheckStructSize(const char* what, std::size_t struct_size) {
-  if (struct_size >= sizeof(std::size_t) && struct_size <= kMaxStructBytes) return absl::OkStatus();
+  // Every version of every struct ends on a multiple of its alignment; another size would give us
+  // half a pointer.
+  if (struct_size >= sizeof(std::size_t) && struct_size <= kMaxStructBytes &&
+      struct_size % alignof(void*) == 0) {
+    return absl::OkStatus();
+  }
   return Invalid(absl::StrCat(what, "->struct_size is ", struct_size,
-                              ": set it to sizeof the struct (", sizeof(std::size_t), " to ",
-                              kMaxStructBytes, ")"));
+                              ": set it to sizeof the struct (a multiple of ", alignof(void*), ", ",
+                              sizeof(std::size_t), " to ", kMaxStructBytes, ")"));
 }
 
 absl::StatusOr<std::string> TakeName(const char* what, const char* given) {

@@ -18,7 +18,7 @@ void DutyLoop::Start(std::function<std::optional<Instant>(Instant now)> tick) {
 }
 
 bool DutyLoop::Post(std::function<void()> event) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (stopped_) return false;
   events_.push_back(std::move(event));
   return true;
@@ -37,7 +37,7 @@ bool DutyLoop::Do(const std::function<void()>& event) {
 
 void DutyLoop::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopped_ = true;
     events_.clear();
   }
@@ -49,15 +49,14 @@ void DutyLoop::Run() {
   while (true) {
     std::function<void()> event;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopped_ || !events_.empty();
       };
-      const absl::Condition condition(&ready);
       if (wake) {
-        mutex_.AwaitWithTimeout(condition, absl::FromChrono(*wake - SystemClock::Get().Now()));
+        mutex_.AwaitFor(*wake - SystemClock::Get().Now(), ready);
       } else {
-        mutex_.Await(condition);
+        mutex_.Await(ready);
       }
       if (stopped_) return;
       if (!events_.empty()) {

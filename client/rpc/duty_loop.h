@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/clock.h"
+#include "engram/mutex.h"
 
 namespace engram::client {
 
@@ -34,7 +34,7 @@ class DutyLoop {
   void Run();
 
   std::function<std::optional<Instant>(Instant)> tick_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<std::function<void()>> events_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

@@ -250,17 +250,17 @@ absl::Status PoolCore::AwaitRoutes(const std::string& name, const RouteBoard& bo
 }
 
 std::shared_ptr<const ShardMap> PoolCore::map() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return map_;
 }
 
 bool PoolCore::connected() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return connected_;
 }
 
 std::vector<ReachedNode> PoolCore::Nodes() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return reached_;
 }
 

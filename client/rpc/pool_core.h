@@ -17,7 +17,6 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "client/map_follower.h"
 #include "client/quiescence.h"
 #include "client/route_board.h"
@@ -27,6 +26,7 @@
 #include "client/rpc/pool.h"
 #include "client/rpc/session_stream.h"
 #include "client/session.h"
+#include "engram/mutex.h"
 #include "engram/random.h"
 
 namespace engram::client {
@@ -121,7 +121,7 @@ class PoolCore {
   std::deque<std::pair<NodeId, session::Event>> pending_;
   bool leaving_ = false;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::shared_ptr<const ShardMap> map_ ABSL_GUARDED_BY(mutex_) = ShardMap::Empty();
   bool connected_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<ReachedNode> reached_ ABSL_GUARDED_BY(mutex_);

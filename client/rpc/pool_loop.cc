@@ -49,7 +49,7 @@ void PoolCore::FeedMap(const MapFollower::Event& event) {
       UseMap(std::move(std::get<MapFollower::UseMap>(action).map));
     }
   }
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   connected_ = follower_.connected();
 }
 
@@ -75,7 +75,7 @@ void PoolCore::Subscribe(const MapFollower::Subscribe& subscribe) {
 
 void PoolCore::UseMap(std::shared_ptr<const ShardMap> map) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     map_ = std::move(map);
   }
   for (auto& [board, table] : tables_) WantNodes(table);
@@ -145,7 +145,7 @@ void PoolCore::Pump() {
   UpdateIncomplete();
   std::vector<ReachedNode> reached = ListNodes();
   if (options_.log) LogChanges(Nodes(), reached);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   reached_ = std::move(reached);
 }
 

@@ -37,7 +37,7 @@ void SessionStream::Start() {
 }
 
 void SessionStream::Send(const ClientMessage& message) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (closing_ || writes_ended_) return;
   if (out_.size() >= kMaxQueuedMessages) {
     call_.TryCancel();
@@ -48,7 +48,7 @@ void SessionStream::Send(const ClientMessage& message) {
 }
 
 void SessionStream::Close() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (closing_ || writes_ended_) return;
   closing_ = true;
   if (out_.empty()) WriteNext();
@@ -80,14 +80,14 @@ void SessionStream::OnReadDone(bool ok) {
     call_.TryCancel();
   }
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     writes_ended_ = true;
   }
   RemoveHold();
 }
 
 void SessionStream::OnWriteDone(bool ok) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (!out_.empty()) out_.pop_front();
   if (!ok || writes_ended_) {
     out_.clear();

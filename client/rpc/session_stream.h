@@ -9,9 +9,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "client/rpc/duty_loop.h"
+#include "engram/mutex.h"
 #include "engram/session.h"
 #include "engram/v1/pool_node.grpc.pb.h"
 #include "grpcpp/grpcpp.h"
@@ -58,7 +58,7 @@ class SessionStream final
   absl::Notification done_;
   std::shared_ptr<SessionStream> self_;  // until OnDone
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<v1::ReadSessionRequest> out_ ABSL_GUARDED_BY(mutex_);  // the first is being written
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   bool writes_ended_ ABSL_GUARDED_BY(mutex_) = false;

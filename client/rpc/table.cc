@@ -81,14 +81,14 @@ RowReader::Options Table::State::ReaderOptions(RowReader::Options options) {
   options.fabrics = core->fabrics();
   options.clock = &SystemClock::Get();
   options.counters = std::make_shared<ReadCounters>();
-  absl::MutexLock lock(&mutex);
+  MutexLock lock(&mutex);
   counters.push_back(options.counters);
   return options;
 }
 
 absl::StatusOr<std::unique_ptr<Table::State::Desk>> Table::State::Take() {
   {
-    absl::MutexLock lock(&mutex);
+    MutexLock lock(&mutex);
     if (!desks.empty()) {
       auto desk = std::move(desks.back());
       desks.pop_back();
@@ -108,7 +108,7 @@ absl::StatusOr<std::unique_ptr<Table::State::Desk>> Table::State::Take() {
 }
 
 void Table::State::GiveBack(std::unique_ptr<Desk> desk) {
-  absl::MutexLock lock(&mutex);
+  MutexLock lock(&mutex);
   desks.push_back(std::move(desk));
 }
 
@@ -252,7 +252,7 @@ absl::StatusOr<std::unique_ptr<Destination>> Table::RegisterDestination(
 
 ReadTotals Table::Totals() const {
   ReadTotals totals;
-  absl::MutexLock lock(&state_->mutex);
+  MutexLock lock(&state_->mutex);
   for (const auto& counters : state_->counters) AddTo(*counters, &totals);
   return totals;
 }

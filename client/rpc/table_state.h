@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "client/route_board.h"
 #include "client/rpc/pool.h"
 #include "client/rpc/pool_core.h"
+#include "engram/mutex.h"
 
 namespace engram::client {
 
@@ -38,7 +38,7 @@ struct Table::State {
   std::unique_ptr<Addressing> addressing;
   RouteBoard board;
 
-  absl::Mutex mutex;
+  Mutex mutex;
   std::vector<std::unique_ptr<Desk>> desks ABSL_GUARDED_BY(mutex);  // idle
   std::vector<std::shared_ptr<ReadCounters>> counters ABSL_GUARDED_BY(mutex);
 };

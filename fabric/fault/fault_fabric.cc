@@ -12,12 +12,12 @@ FaultFabric::FaultFabric(std::unique_ptr<Fabric> inner, const FaultOptions& opti
     : inner_(std::move(inner)), clock_(clock), options_(options) {}
 
 void FaultFabric::Set(const FaultOptions& options) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   options_ = options;
 }
 
 FaultOptions FaultFabric::options() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return options_;
 }
 
@@ -42,7 +42,7 @@ absl::StatusOr<std::unique_ptr<ReadQueue>> FaultFabric::OpenQueue(const QueueOpt
   auto inner = inner_->OpenQueue(options);
   if (!inner.ok()) return inner.status();
   const std::uint32_t depth = std::clamp(options.depth, 1u, info().max_outstanding);
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const std::uint64_t seed = options_.seed * 0x9e3779b97f4a7c15u + queues_++;
   return std::make_unique<FaultQueue>(*this, *inner_, *std::move(inner), depth, seed, clock_);
 }

@@ -12,8 +12,8 @@
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/clock.h"
+#include "engram/mutex.h"
 #include "fabric/fabric.h"
 
 namespace engram::fabric {
@@ -52,7 +52,7 @@ class FaultFabric final : public Fabric {
  private:
   const std::unique_ptr<Fabric> inner_;
   const Clock& clock_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   FaultOptions options_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t queues_ ABSL_GUARDED_BY(mutex_) = 0;
 };

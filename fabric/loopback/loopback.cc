@@ -10,7 +10,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "engram/mutex.h"
 #include "engram/random.h"
 #include "fabric/plain_region.h"
 
@@ -34,14 +34,14 @@ FabricInfo LoopbackInfo() {
 struct Owner {
   const NodeId node;
   const Incarnation incarnation;
-  absl::Mutex mutex;
+  Mutex mutex;
   bool stopped ABSL_GUARDED_BY(mutex) = false;
   std::map<std::uint64_t, ExposedMemory> regions ABSL_GUARDED_BY(mutex);
   std::map<SessionToken, std::set<std::uint64_t>> sessions ABSL_GUARDED_BY(mutex);
 
   Owner(NodeId node, Incarnation incarnation) : node(std::move(node)), incarnation(incarnation) {}
   ReadStatus Read(const SessionToken& session, const ReadOp& op) {
-    absl::MutexLock lock(&mutex);
+    MutexLock lock(&mutex);
     const auto granted = sessions.find(session);
     if (stopped || granted == sessions.end()) return ReadStatus::kUnreachable;
     const auto region = regions.find(op.region.key);
@@ -67,7 +67,7 @@ struct Owner {
 
 // The addresses of this process.
 struct Registry {
-  absl::Mutex mutex;
+  Mutex mutex;
   std::map<std::string, std::shared_ptr<Owner>> owners ABSL_GUARDED_BY(mutex);
   static Registry& Get() {
     static Registry registry;
@@ -87,36 +87,36 @@ class LoopbackTarget final : public Target {
   absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) override {
     if (auto status = CheckExposed(memory); !status.ok()) return status;
     const std::uint64_t key = SystemRandom().Next();
-    absl::MutexLock lock(&owner_->mutex);
+    MutexLock lock(&owner_->mutex);
     owner_->regions[key] = memory;
     return ExposedRegion{0, memory.length, key};
   }
   void Hide(std::uint64_t key) override {
-    absl::MutexLock lock(&owner_->mutex);
+    MutexLock lock(&owner_->mutex);
     owner_->regions.erase(key);
   }
   void Admit(const SessionToken& session) override {
-    absl::MutexLock lock(&owner_->mutex);
+    MutexLock lock(&owner_->mutex);
     owner_->sessions[session];
   }
   void Dismiss(const SessionToken& session) override {
-    absl::MutexLock lock(&owner_->mutex);
+    MutexLock lock(&owner_->mutex);
     owner_->sessions.erase(session);
   }
   void Allow(const SessionToken& session, std::uint64_t key) override {
-    absl::MutexLock lock(&owner_->mutex);
+    MutexLock lock(&owner_->mutex);
     if (owner_->sessions.count(session) > 0) owner_->sessions[session].insert(key);
   }
   void Disallow(const SessionToken& session, std::uint64_t key) override {
-    absl::MutexLock lock(&owner_->mutex);
+    MutexLock lock(&owner_->mutex);
     if (owner_->sessions.count(session) > 0) owner_->sessions[session].erase(key);
   }
   void Stop() override {
     {
-      absl::MutexLock lock(&owner_->mutex);
+      MutexLock lock(&owner_->mutex);
       owner_->stopped = true;
     }
-    absl::MutexLock lock(&Registry::Get().mutex);
+    MutexLock lock(&Registry::Get().mutex);
     auto& owners = Registry::Get().owners;
     const auto found = owners.find(address_);
     if (found != owners.end() && found->second == owner_) owners.erase(found);
@@ -135,12 +135,12 @@ struct Peer {
 
 // The peers of one fabric, shared with its queues.
 struct Peers {
-  absl::Mutex mutex;
+  Mutex mutex;
   std::uint32_t next ABSL_GUARDED_BY(mutex) = 1;
   std::map<PeerId, Peer> known ABSL_GUARDED_BY(mutex);
 
   Peer Find(PeerId id) {
-    absl::MutexLock lock(&mutex);
+    MutexLock lock(&mutex);
     const auto found = known.find(id);
     return found == known.end() ? Peer{} : found->second;
   }
@@ -197,7 +197,7 @@ class LoopbackFabric final : public Fabric {
   absl::StatusOr<PeerId> AddPeer(const PeerAddress& address, Instant) override {
     std::shared_ptr<Owner> owner;
     {
-      absl::MutexLock lock(&Registry::Get().mutex);
+      MutexLock lock(&Registry::Get().mutex);
       const auto found = Registry::Get().owners.find(address.path.address);
       if (found != Registry::Get().owners.end()) owner = found->second;
     }
@@ -209,17 +209,17 @@ class LoopbackFabric final : public Fabric {
           absl::StrCat(name, ": incarnation ", owner->incarnation.value(), " answers, ",
                        address.incarnation.value(), " was wanted; open a new read session"));
     }
-    absl::MutexLock owner_lock(&owner->mutex);
+    MutexLock owner_lock(&owner->mutex);
     if (owner->stopped || owner->sessions.count(address.token) == 0) {
       return absl::PermissionDeniedError(absl::StrCat(name, " refuses the session token"));
     }
-    absl::MutexLock lock(&peers_->mutex);
+    MutexLock lock(&peers_->mutex);
     const PeerId id(peers_->next++);
     peers_->known[id] = {owner, address.token};
     return id;
   }
   void RemovePeer(PeerId peer) override {
-    absl::MutexLock lock(&peers_->mutex);
+    MutexLock lock(&peers_->mutex);
     peers_->known.erase(peer);
   }
   absl::StatusOr<RemoteRegion> Import(const RemoteRegion& granted) override { return granted; }
@@ -244,7 +244,7 @@ absl::StatusOr<std::unique_ptr<Target>> OpenLoopbackTarget(const LoopbackTargetO
   auto owner = std::make_shared<Owner>(options.node, options.incarnation);
   std::string address = options.address;
   if (address.empty()) address = "loopback:" + SystemRandom().Bits<struct AddressTag>().Hex();
-  absl::MutexLock lock(&Registry::Get().mutex);
+  MutexLock lock(&Registry::Get().mutex);
   if (!Registry::Get().owners.emplace(address, owner).second) {
     return absl::AlreadyExistsError(absl::StrCat("a target has the address ", address));
   }

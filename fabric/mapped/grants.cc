@@ -33,7 +33,7 @@ absl::StatusOr<Grants::SharedSlab*> Grants::Share(const Slab& slab) {
 
 absl::StatusOr<ExposedRegion> Grants::Expose(const ExposedMemory& memory) {
   if (auto status = CheckExposed(memory); !status.ok()) return status;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   auto shared = Share(*memory.slab);
   if (!shared.ok()) return shared.status();
   (*shared)->regions += 1;
@@ -43,7 +43,7 @@ absl::StatusOr<ExposedRegion> Grants::Expose(const ExposedMemory& memory) {
 }
 
 void Grants::Hide(std::uint64_t key) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto region = regions_.find(key);
   if (region == regions_.end()) return;
   const auto shared = slabs_.find(region->second.slab);
@@ -56,34 +56,34 @@ void Grants::Hide(std::uint64_t key) {
 }
 
 void Grants::Admit(const SessionToken& session) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   sessions_[session];
 }
 
 void Grants::Dismiss(const SessionToken& session) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   sessions_.erase(session);
 }
 
 void Grants::Allow(const SessionToken& session, std::uint64_t key) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto found = sessions_.find(session);
   if (found != sessions_.end()) found->second.insert(key);
 }
 
 void Grants::Disallow(const SessionToken& session, std::uint64_t key) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto found = sessions_.find(session);
   if (found != sessions_.end()) found->second.erase(key);
 }
 
 bool Grants::Admits(const SessionToken& session) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return sessions_.count(session) > 0;
 }
 
 absl::StatusOr<ImportedSlab> Grants::Import(const SessionToken& session, std::uint64_t key) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto found = sessions_.find(session);
   const auto region = regions_.find(key);
   if (found == sessions_.end() || region == regions_.end() || found->second.count(key) == 0) {

@@ -8,8 +8,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/ids.h"
+#include "engram/mutex.h"
 #include "engram/random.h"
 #include "fabric/target.h"
 
@@ -47,7 +47,7 @@ class Grants {
   };
   absl::StatusOr<SharedSlab*> Share(const Slab& slab) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   SystemRandom random_ ABSL_GUARDED_BY(mutex_);
   std::map<const Slab*, SharedSlab> slabs_ ABSL_GUARDED_BY(mutex_);
   std::map<std::uint64_t, ExposedMemory> regions_ ABSL_GUARDED_BY(mutex_);

@@ -6,7 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
-#include "absl/synchronization/mutex.h"
+#include "engram/mutex.h"
 #include "engram/random.h"
 #include "fabric/mapped/mapped_info.h"
 #include "fabric/mapped/mapped_peer.h"
@@ -27,7 +27,7 @@ class MappedFabric final : public Fabric {
   absl::StatusOr<PeerId> AddPeer(const PeerAddress& address, Instant deadline) override {
     auto peer = MappedPeer::Connect(address, deadline);
     if (!peer.ok()) return peer.status();
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const PeerId id(next_++);
     peers_[id] = *std::move(peer);
     return id;
@@ -35,7 +35,7 @@ class MappedFabric final : public Fabric {
 
   void RemovePeer(PeerId peer) override {
     std::shared_ptr<MappedPeer> last;  // unmaps outside the lock
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto found = peers_.find(peer);
     if (found == peers_.end()) return;
     last = std::move(found->second);
@@ -69,14 +69,14 @@ class MappedFabric final : public Fabric {
 
  private:
   std::shared_ptr<MappedPeer> Find(PeerId id) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto found = peers_.find(id);
     return found == peers_.end() ? nullptr : found->second;
   }
 
   const FabricInfo info_ = MappedInfo();
   const std::uint64_t key_ = SystemRandom().Next();
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::uint32_t next_ ABSL_GUARDED_BY(mutex_) = 1;
   std::map<PeerId, std::shared_ptr<MappedPeer>> peers_ ABSL_GUARDED_BY(mutex_);
 };

@@ -177,7 +177,7 @@ absl::StatusOr<std::uint64_t> MappedPeer::Import(const RemoteRegion& granted, In
   Request request;
   request.verb = Verb::kImport;
   request.key = granted.key;
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (socket_ < 0) return absl::UnavailableError(absl::StrCat(name_, "the connection is lost"));
   Reply reply;
   ReceivedFd received;
@@ -210,7 +210,7 @@ absl::StatusOr<std::uint64_t> MappedPeer::Import(const RemoteRegion& granted, In
 }
 
 void MappedPeer::Release(std::uint64_t address) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   for (auto slab = slabs_.begin(); slab != slabs_.end(); ++slab) {
     Mapping& mapping = slab->second;
     const auto start = reinterpret_cast<std::uint64_t>(mapping.data);

@@ -9,8 +9,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/clock.h"
+#include "engram/mutex.h"
 #include "fabric/fabric.h"
 #include "fabric/mapped/wire.h"
 
@@ -41,7 +41,7 @@ class MappedPeer {
   absl::StatusOr<Mapping*> MapOnce(const Reply& reply, int fd)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   int socket_;
   const std::string name_;  // for messages
   std::map<std::uint64_t, Mapping> slabs_ ABSL_GUARDED_BY(mutex_);

@@ -126,7 +126,7 @@ MeteredFabric::MeteredFabric(std::unique_ptr<Fabric> inner, const Clock& clock)
 MeteredFabric::~MeteredFabric() = default;
 
 FabricTotals MeteredFabric::Read() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   FabricTotals totals = closed_;
   for (const auto& counters : counters_) counters->AddTo(totals);
   return totals;
@@ -154,7 +154,7 @@ absl::StatusOr<std::unique_ptr<ReadQueue>> MeteredFabric::OpenQueue(const QueueO
   if (!inner.ok()) return inner.status();
   const std::uint32_t depth = std::clamp(options.depth, 1u, info().max_outstanding);
   auto counters = std::make_shared<Counters>();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::erase_if(counters_, [this](const std::shared_ptr<Counters>& one) {
     mutex_.AssertHeld();
     if (one.use_count() > 1) return false;

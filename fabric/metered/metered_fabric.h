@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/clock.h"
+#include "engram/mutex.h"
 #include "engram/read_status.h"
 #include "fabric/fabric.h"
 
@@ -60,7 +60,7 @@ class MeteredFabric final : public Fabric {
  private:
   const std::unique_ptr<Fabric> inner_;
   const Clock& clock_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   // Those of closed queues are folded into `closed_` when the next queue opens.
   std::vector<std::shared_ptr<Counters>> counters_ ABSL_GUARDED_BY(mutex_);
   FabricTotals closed_ ABSL_GUARDED_BY(mutex_);

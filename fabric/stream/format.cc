@@ -104,11 +104,16 @@ Parsed ParseHelloReply(std::span<const std::byte> bytes, HelloReply* reply) {
   const std::byte* at = bytes.data();
   if (bytes.size() >= 4 && Load<std::uint32_t>(at) != kMagic) return Parsed::kGarbage;
   if (bytes.size() < kHelloBytes) return Parsed::kShort;
+  reply->incarnation = Incarnation(Load<std::uint64_t>(at + 8));
+  // What the rest of another version's reply means is not known.
+  if (Load<std::uint16_t>(at + 4) != kVersion) {
+    reply->result = HelloResult::kOtherVersion;
+    return Parsed::kOk;
+  }
+  if (at[7] != std::byte{0} || !AllZero(at + 16, 16)) return Parsed::kGarbage;
   const auto result = Load<std::uint8_t>(at + 6);
   if (result > static_cast<std::uint8_t>(HelloResult::kOtherVersion)) return Parsed::kGarbage;
   reply->result = static_cast<HelloResult>(result);
-  reply->incarnation = Incarnation(Load<std::uint64_t>(at + 8));
-  if (Load<std::uint16_t>(at + 4) != kVersion) reply->result = HelloResult::kOtherVersion;
   return Parsed::kOk;
 }
 

@@ -19,7 +19,7 @@ ControllerLoop::ControllerLoop(std::unique_ptr<StateStore> store, std::unique_pt
       clock_(clock),
       store_name_(store_->Describe()),
       history_(controller_->state().epoch) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   published_ = controller_->snapshot();
 }
 
@@ -34,7 +34,7 @@ void ControllerLoop::Start(Outlets outlets) {
 void ControllerLoop::Stop() {
   std::map<CallId, Called> calls;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopping_ = true;
     items_.clear();
     calls.swap(calls_);
@@ -46,12 +46,12 @@ void ControllerLoop::Stop() {
 }
 
 LinkId ControllerLoop::NewLink() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return LinkId(++last_id_);
 }
 
 void ControllerLoop::Post(Event event, std::function<void()> handled) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (!stopping_) items_.push_back({std::move(event), std::move(handled)});
 }
 
@@ -59,7 +59,7 @@ template <class Asked, class Request>
 void ControllerLoop::Ask(Request request, Called called) {
   absl::Status why;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (stopping_) {
       why = absl::UnavailableError("the controller is stopping; try again");
     } else if (calls_.size() >= kMaxCalls) {
@@ -84,12 +84,12 @@ void ControllerLoop::Delete(DeleteRequest request, Called called) {
 }
 
 std::shared_ptr<const ClusterState> ControllerLoop::snapshot() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return published_;
 }
 
 Counters ControllerLoop::counters() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return counters_;
 }
 
@@ -98,12 +98,12 @@ void ControllerLoop::Run() {
   while (true) {
     std::deque<Item> items;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stopping_ || !items_.empty();
       };
       const Duration wait = std::max(next_tick - clock_->Now(), Duration::zero());
-      mutex_.AwaitWithTimeout(absl::Condition(&ready), absl::FromChrono(wait));
+      mutex_.AwaitFor(wait, ready);
       if (stopping_) return;
       items.swap(items_);
     }
@@ -134,7 +134,7 @@ void ControllerLoop::Feed(Event event) {
 }
 
 void ControllerLoop::Publish() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   published_ = controller_->snapshot();
   counters_ = controller_->counters();
 }
@@ -142,7 +142,7 @@ void ControllerLoop::Publish() {
 void ControllerLoop::Do(Answer& action) {
   Called called;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto it = calls_.find(action.call);
     if (it == calls_.end()) return;
     called = std::move(it->second);

@@ -13,8 +13,8 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "engram/clock.h"
+#include "engram/mutex.h"
 #include "placement/ops/controller.h"
 #include "placement/state/map_history.h"
 
@@ -77,7 +77,7 @@ class ControllerLoop {
   MapHistory history_;
   Outlets outlets_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;

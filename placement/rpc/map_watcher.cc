@@ -5,19 +5,19 @@
 namespace engram::placement {
 
 void MapWatcher::Advance() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   Step();
 }
 
 void MapWatcher::Close(grpc::Status status) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (!closing_) closing_ = std::move(status);
   pieces_.clear();
   Step();
 }
 
 void MapWatcher::OnWriteDone(bool ok) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   writing_ = false;
   if (!ok && !closing_) closing_ = grpc::Status::CANCELLED;
   if (closing_) pieces_.clear();

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "engram/mutex.h"
 #include "placement/rpc/pool_service.h"
 
 namespace engram::placement {
@@ -30,7 +30,7 @@ class MapWatcher final : public grpc::ServerWriteReactor<v1::WatchMapResponse> {
 
   PoolService* const service_;
   ControllerLoop* const loop_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   v1::WatchMapResponse piece_;
   Epoch epoch_ ABSL_GUARDED_BY(mutex_);  // of the map that the pieces sent and queued lead to
   std::deque<v1::WatchMapResponse> pieces_ ABSL_GUARDED_BY(mutex_);

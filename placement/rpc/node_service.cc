@@ -22,12 +22,12 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
   }
 
   void Read() {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!finished_) StartRead(&request_);
   }
 
   void Send(v1::JoinResponse message) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (finished_ || closing_) return;
     if (queue_.size() >= NodeService::kMaxQueued) {
       closing_ = grpc::Status(grpc::StatusCode::RESOURCE_EXHAUSTED,
@@ -39,7 +39,7 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
   }
 
   void Close(const grpc::Status& status) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!closing_) closing_ = status;
     Advance();
   }
@@ -47,7 +47,7 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
   void OnReadDone(bool ok) override {
     if (!ok) {
       loop_->Post(LinkBroke{link_});
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       queue_.clear();
       closing_ = grpc::Status::OK;
       Advance();
@@ -65,7 +65,7 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
   }
 
   void OnWriteDone(bool ok) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     writing_ = false;
     if (!ok) {
       queue_.clear();
@@ -77,7 +77,7 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
   // Also when no read is outstanding to fail.
   void OnCancel() override {
     loop_->Post(LinkBroke{link_});
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     queue_.clear();
     if (!closing_) closing_ = grpc::Status::CANCELLED;
     Advance();
@@ -106,7 +106,7 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
   ControllerLoop* const loop_;
   const LinkId link_;
   v1::JoinRequest request_;  // owned by gRPC between Read and OnReadDone
-  absl::Mutex mutex_;
+  Mutex mutex_;
   v1::JoinResponse response_;
   std::deque<v1::JoinResponse> queue_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
@@ -120,7 +120,7 @@ grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse>* NodeService::Join(
   const auto reactor = std::make_shared<JoinReactor>(this, loop_, link);
   bool closed;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     links_[link] = reactor;
     closed = closed_;
   }
@@ -140,7 +140,7 @@ void NodeService::Close(LinkId link, const absl::Status& why) {
 void NodeService::CloseAll() {
   std::vector<std::shared_ptr<JoinReactor>> all;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     closed_ = true;
     for (auto& [link, reactor] : links_) all.push_back(reactor);
   }
@@ -150,14 +150,14 @@ void NodeService::CloseAll() {
 }
 
 std::shared_ptr<JoinReactor> NodeService::Find(LinkId link) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto it = links_.find(link);
   return it == links_.end() ? nullptr : it->second;
 }
 
 void NodeService::Forget(LinkId link) {
   std::shared_ptr<JoinReactor> last;  // destroyed after the lock
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto it = links_.find(link);
   if (it == links_.end()) return;
   last = std::move(it->second);

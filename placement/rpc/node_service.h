@@ -7,7 +7,7 @@
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "engram/mutex.h"
 #include "engram/v1/placement.grpc.pb.h"
 #include "placement/ops/controller_loop.h"
 
@@ -37,7 +37,7 @@ class NodeService final : public v1::NodeService::CallbackService {
   void Forget(LinkId link);
 
   ControllerLoop* const loop_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<LinkId, std::shared_ptr<JoinReactor>> links_ ABSL_GUARDED_BY(mutex_);
 };

@@ -253,7 +253,7 @@ grpc::ServerWriteReactor<v1::WatchMapResponse>* PoolService::WatchMap(
   const auto watcher = std::make_shared<MapWatcher>(this, loop_, Epoch(request->from_epoch()));
   bool closed;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     watchers_[watcher.get()] = watcher;
     closed = closed_;
   }
@@ -283,7 +283,7 @@ grpc::ServerUnaryReactor* PoolService::GetPoolInfo(grpc::CallbackServerContext* 
 void PoolService::MapChanged() {
   std::vector<std::shared_ptr<MapWatcher>> all;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     for (const auto& [key, watcher] : watchers_) all.push_back(watcher);
   }
   for (const auto& watcher : all) watcher->Advance();
@@ -292,7 +292,7 @@ void PoolService::MapChanged() {
 void PoolService::CloseAll() {
   std::vector<std::shared_ptr<MapWatcher>> all;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     closed_ = true;
     for (const auto& [key, watcher] : watchers_) all.push_back(watcher);
   }
@@ -303,7 +303,7 @@ void PoolService::CloseAll() {
 
 void PoolService::Forget(MapWatcher* watcher) {
   std::shared_ptr<MapWatcher> last;  // destroyed after the lock
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto it = watchers_.find(watcher);
   if (it == watchers_.end()) return;
   last = std::move(it->second);

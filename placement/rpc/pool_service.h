@@ -8,7 +8,7 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "engram/mutex.h"
 #include "engram/v1/placement.grpc.pb.h"
 #include "placement/ops/controller_loop.h"
 
@@ -58,7 +58,7 @@ class PoolService final : public v1::PoolService::CallbackService {
 
   ControllerLoop* const loop_;
   const std::string version_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<MapWatcher*, std::shared_ptr<MapWatcher>> watchers_ ABSL_GUARDED_BY(mutex_);
 };

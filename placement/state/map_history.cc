@@ -5,7 +5,7 @@
 namespace engram::placement {
 
 void MapHistory::Append(std::shared_ptr<const MapDelta> delta) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   ENGRAM_CHECK(delta->from == newest_);
   newest_ = delta->to;
   chunks_ += delta->chunks.size();
@@ -17,7 +17,7 @@ void MapHistory::Append(std::shared_ptr<const MapDelta> delta) {
 }
 
 std::optional<std::vector<std::shared_ptr<const MapDelta>>> MapHistory::Since(Epoch from) const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::vector<std::shared_ptr<const MapDelta>> out;
   if (from == newest_) return out;
   for (const auto& delta : deltas_) {
@@ -28,7 +28,7 @@ std::optional<std::vector<std::shared_ptr<const MapDelta>>> MapHistory::Since(Ep
 }
 
 Epoch MapHistory::newest() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return newest_;
 }
 

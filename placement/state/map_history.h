@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "engram/mutex.h"
 #include "engram/shard_map.h"
 
 namespace engram::placement {
@@ -30,7 +30,7 @@ class MapHistory {
 
  private:
   const std::size_t max_deltas_, max_chunks_;
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   Epoch newest_ ABSL_GUARDED_BY(mutex_);
   std::size_t chunks_ ABSL_GUARDED_BY(mutex_) = 0;
   std::deque<std::shared_ptr<const MapDelta>> deltas_ ABSL_GUARDED_BY(mutex_);

@@ -9,9 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/synchronization/mutex.h"
-#include "absl/time/time.h"
 #include "engram/log.h"
+#include "engram/mutex.h"
 #include "engram/settings/settings.h"
 #include "engram/settings/units.h"
 #include "engram/version.h"
@@ -25,16 +24,16 @@ namespace {
 class ExitReason {
  public:
   void Set(const absl::Status& why) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (why_.ok()) why_ = why;
   }
   absl::Status Get() {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return why_;
   }
 
  private:
-  absl::Mutex mutex_;
+  Mutex mutex_;
   absl::Status why_;
 };
 

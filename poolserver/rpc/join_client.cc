@@ -37,7 +37,7 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
   }
 
   void Send(const NodeToController& message) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (reads_ended_ || out_.size() >= kMaxQueuedMessages) {
       call_.TryCancel();
       return;
@@ -60,14 +60,14 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
       call_.TryCancel();
     }
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       reads_ended_ = true;
     }
     RemoveHold();
   }
 
   void OnWriteDone(bool ok) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     out_.pop_front();
     if (!ok) {
       out_.clear();
@@ -97,7 +97,7 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
   std::string why_;
   absl::Notification done_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<v1::JoinRequest> out_ ABSL_GUARDED_BY(mutex_);  // the first is being written
   bool reads_ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
@@ -116,7 +116,7 @@ void JoinClient::Start(NodeLoop* loop) {
 void JoinClient::Send(const NodeToController& message) {
   std::shared_ptr<JoinStream> stream;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stream = stream_;
   }
   if (stream != nullptr) stream->Send(message);
@@ -124,7 +124,7 @@ void JoinClient::Send(const NodeToController& message) {
 
 void JoinClient::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopping_ = true;
     if (stream_ != nullptr) stream_->Cancel();
   }
@@ -158,7 +158,7 @@ std::string JoinClient::Carry() {
       v1::NodeService::NewStub(wire::Connect(controller_));
   auto stream = std::make_shared<JoinStream>(loop_);
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (stopping_) return "stopping";
     stream_ = stream;
   }
@@ -166,7 +166,7 @@ std::string JoinClient::Carry() {
   loop_->Post(ControllerConnected{});
   std::string why = stream->Wait();
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stream_.reset();
   }
   // The loop has forgotten this stream before the next one begins, so that nothing meant for one
@@ -182,14 +182,15 @@ void JoinClient::PostAndWait(Event event) {
     return stopping_ || handled->HasBeenNotified();
   };
   while (true) {
-    absl::MutexLock lock(&mutex_);
-    if (mutex_.AwaitWithTimeout(absl::Condition(&done), absl::Milliseconds(20))) return;
+    MutexLock lock(&mutex_);
+    if (mutex_.AwaitFor(std::chrono::milliseconds(20), done)) return;
   }
 }
 
 bool JoinClient::WaitUnlessStopped(Duration time) {
-  absl::MutexLock lock(&mutex_);
-  return !mutex_.AwaitWithTimeout(absl::Condition(&stopping_), absl::FromChrono(time));
+  MutexLock lock(&mutex_);
+  return !mutex_.AwaitFor(time,
+                          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; });
 }
 
 }  // namespace engram::poolserver

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "engram/mutex.h"
 #include "engram/node_protocol.h"
 #include "poolserver/node_loop.h"
 
@@ -41,7 +41,7 @@ class JoinClient {
   const std::function<void(const std::string&)> say_;
   NodeLoop* loop_ = nullptr;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::shared_ptr<JoinStream> stream_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;

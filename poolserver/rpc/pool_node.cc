@@ -113,7 +113,9 @@ void PoolNode::StartLoop(const PoolNodeOptions& options,
 
 absl::Status PoolNode::StartMetrics(const std::string& listen) {
   try {
-    exposer_ = std::make_unique<prometheus::Exposer>(listen, 1);
+    // A connection holds a thread until it has asked: slow ones must not keep a scrape out.
+    exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
+        "listening_ports", listen, "num_threads", "8", "request_timeout_ms", "2000"});
   } catch (const std::exception& error) {
     return absl::UnavailableError(absl::StrCat(
         "cannot listen on ", listen, " for metrics: ", error.what(),

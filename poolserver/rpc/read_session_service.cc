@@ -43,7 +43,7 @@ class SessionStream final
     const std::size_t bytes = wire.ByteSizeLong();
     bool overflow = false;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       if (finished_ || closing_) return;
       overflow = out_.size() >= kMaxQueuedMessages || queued_bytes_ + bytes > kMaxQueuedBytes;
       if (!overflow) {
@@ -62,7 +62,7 @@ class SessionStream final
   // After everything sent before.
   void Close() {
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       closing_ = true;
       if (!out_.empty()) return;
     }
@@ -79,7 +79,7 @@ class SessionStream final
   void OnWriteDone(bool ok) override {
     if (!ok) return End({grpc::StatusCode::UNAVAILABLE, "the client is gone"});
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       queued_bytes_ -= out_.front().ByteSizeLong();
       out_.pop_front();
       if (!out_.empty()) {
@@ -100,13 +100,13 @@ class SessionStream final
 
  private:
   void ReadMore() {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!finished_) StartRead(&in_);
   }
 
   void End(const grpc::Status& status) {
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       if (finished_) return;
       finished_ = true;
     }
@@ -118,7 +118,7 @@ class SessionStream final
   std::shared_ptr<SessionStream> self_;  // gRPC's reference
   v1::ReadSessionRequest in_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<v1::ReadSessionResponse> out_ ABSL_GUARDED_BY(mutex_);  // the first is being written
   std::size_t queued_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
@@ -129,7 +129,7 @@ ReadSessionService::ReadSessionService(Identity identity) : identity_(std::move(
 ReadSessionService::~ReadSessionService() = default;
 
 void ReadSessionService::Serve(NodeLoop* loop, Arena* arena, Exposure* exposure) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   loop_ = loop;
   arena_ = arena;
   exposure_ = exposure;
@@ -141,7 +141,7 @@ grpc::ServerBidiReactor<v1::ReadSessionRequest, v1::ReadSessionResponse>*
 ReadSessionService::ReadSession(grpc::CallbackServerContext*) {
   std::shared_ptr<SessionStream> stream;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (loop_ == nullptr) return new RefusedStream(NotReady());
     const StreamId id(++last_stream_);
     stream = std::make_shared<SessionStream>(this, id);
@@ -154,18 +154,18 @@ ReadSessionService::ReadSession(grpc::CallbackServerContext*) {
 
 void ReadSessionService::Heard(StreamId stream, ClientMessage message,
                                std::function<void()> handled) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (loop_ != nullptr) loop_->Post(ClientSaid{stream, std::move(message)}, std::move(handled));
 }
 
 void ReadSessionService::Ended(StreamId stream) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   streams_.erase(stream);
   if (loop_ != nullptr) loop_->Post(StreamBroken{stream});
 }
 
 std::shared_ptr<SessionStream> ReadSessionService::Find(StreamId stream) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   auto found = streams_.find(stream);
   return found == streams_.end() ? nullptr : found->second;
 }
@@ -182,7 +182,7 @@ grpc::ServerUnaryReactor* ReadSessionService::GetNodeStatus(grpc::CallbackServer
                                                             const v1::GetNodeStatusRequest*,
                                                             v1::GetNodeStatusResponse* response) {
   grpc::ServerUnaryReactor* const reactor = call->DefaultReactor();
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (loop_ == nullptr) {
     reactor->Finish(NotReady());
     return reactor;

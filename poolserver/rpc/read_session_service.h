@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "engram/mutex.h"
 #include "engram/session.h"
 #include "engram/v1/pool_node.grpc.pb.h"
 #include "poolserver/node_loop.h"
@@ -50,7 +50,7 @@ class ReadSessionService final : public v1::ReadSessionService::CallbackService 
   std::shared_ptr<SessionStream> Find(StreamId stream);
 
   const Identity identity_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   NodeLoop* loop_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Arena* arena_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Exposure* exposure_ ABSL_GUARDED_BY(mutex_) = nullptr;

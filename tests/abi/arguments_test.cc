@@ -80,6 +80,8 @@ TEST_F(ArgumentsTest, NamesWhatIsWrongWithRows) {
   rows = RowsOf(ids);
   rows.struct_size = 3;
   ExpectInvalid(Take(&rows, out_.data(), 400), "rows->struct_size is 3");
+  rows.struct_size = offsetof(engram_rows, count) - 4;
+  ExpectInvalid(Take(&rows, out_.data(), 400), "multiple of 8");  // half of a pointer
   rows.struct_size = SIZE_MAX;
   ExpectInvalid(Take(&rows, out_.data(), 400), "struct_size");
 }
@@ -88,7 +90,7 @@ TEST_F(ArgumentsTest, AnOlderStructTakesTheDefaultsOfWhatItLacks) {
   const std::vector<std::int64_t> ids = {299};
   engram_rows rows = RowsOf(ids);
   rows.layer_index = 55;  // beyond what this caller's struct has
-  rows.struct_size = offsetof(engram_rows, layer_index);
+  rows.struct_size = offsetof(engram_rows, id_type);
   EXPECT_TRUE(Take(&rows, out_.data(), 400).ok());
 }
 

@@ -101,6 +101,19 @@ TEST(StreamFormat, AHelloComesBackAsItWasWritten) {
   EXPECT_EQ(ParseHello(std::span(bytes).first(4), &read, &version), Parsed::kGarbage);
 }
 
+TEST(StreamFormat, AHelloReplyOfThisVersionHasItsZerosAndOneOfAnotherIsToldApart) {
+  for (const std::size_t at : {std::size_t{6}, std::size_t{7}, std::size_t{16}, std::size_t{31}}) {
+    std::byte bytes[kHelloBytes];
+    WriteHelloReply({HelloResult::kWelcome, Incarnation(8)}, bytes);
+    bytes[at] = std::byte{9};
+    HelloReply reply;
+    EXPECT_EQ(ParseHelloReply(bytes, &reply), Parsed::kGarbage) << "byte " << at;
+    bytes[4] = std::byte{2};
+    ASSERT_EQ(ParseHelloReply(bytes, &reply), Parsed::kOk) << "byte " << at;
+    EXPECT_EQ(reply.result, HelloResult::kOtherVersion);
+  }
+}
+
 TEST(StreamFormat, RepliesComeBackAsTheyWereWritten) {
   std::byte bytes[kHelloBytes];
   WriteHelloReply({HelloResult::kOtherIncarnation, Incarnation(8)}, bytes);

@@ -10,7 +10,7 @@
 
 namespace {
 
-using namespace engram::client;
+namespace abi = engram::client::abi;  // not the C++ runtime's
 
 // Takes values off the front of the input; zeros when it is used up.
 class Input {
@@ -24,6 +24,7 @@ class Input {
   }
   void Bytes(void* to, std::size_t bytes) {
     const std::size_t count = std::min(bytes, left_);
+    if (count == 0) return;  // an empty input has no address
     std::memcpy(to, data_, count);
     data_ += count;
     left_ -= count;
@@ -79,7 +80,8 @@ void Rows(Input& input) {
   const abi::TableShape shape = Shape(input);
   const bool wide = input.Take<std::uint8_t>() % 2 != 0;
   const std::size_t count = input.Take<std::uint8_t>();
-  std::vector<std::uint8_t> ids(count * (wide ? 8 : 4));
+  // Eight bytes each, so that either id_type may be set or left out.
+  std::vector<std::uint8_t> ids(count * 8);
   input.Bytes(ids.data(), ids.size());
   std::vector<std::byte> out(input.Take<std::uint16_t>());
   std::vector<std::uint8_t> status(count);
@@ -90,8 +92,6 @@ void Rows(Input& input) {
   rows.Set<std::size_t>(offsetof(engram_rows, count),
                         huge % 8 == 0 ? huge | (std::uint64_t{1} << 40) : count);
   if (huge % 8 != 1) rows.Set<std::uint32_t>(offsetof(engram_rows, id_type), wide ? 1 : 0);
-  // Four-byte ids read as eight would pass the end of what the caller has.
-  if (huge % 8 == 1 && !wide) rows.Set<std::uint32_t>(offsetof(engram_rows, id_type), 2);
   auto part = abi::TakeRows(shape, rows.get(), out.data(), out.size(), status.data());
   if (!part.ok()) {
     Require(abi::StatusOf(part.status()) == ENGRAM_INVALID_ARGUMENT);

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "engram/synthetic.h"
@@ -142,11 +143,22 @@ TEST_F(PoolTest, ReadsTokensThroughTheTablesAddresses) {
     FillSyntheticRow(record_.source.seed, ids[i], want);
     ASSERT_EQ(std::memcmp(&out[i * bytes], want.data(), bytes), 0) << i;
   }
-  const std::vector<std::int64_t> outside = {5000};
-  span.tokens = outside;
-  out.resize(columns * bytes);
-  EXPECT_EQ(table_->ReadTokens(span, out, {}, SystemClock::Get().Now() + 5s).code(),
-            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(PoolTest, NamesATokenOutsideTheVocabulary) {
+  StartNode("n1");
+  Open();
+  std::vector<std::byte> out(table_->addressing()->columns() * table_->layout().row_bytes());
+  // As int64, 2^63 is the smallest value.
+  for (const std::int64_t outside :
+       {std::int64_t{5000}, std::int64_t{-1}, std::numeric_limits<std::int64_t>::min(),
+        std::numeric_limits<std::int64_t>::max()}) {
+    TokenSpan span;
+    span.tokens = {&outside, 1};
+    const auto status = table_->ReadTokens(span, out, {}, SystemClock::Get().Now() + 5s);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(outside)));
+  }
 }
 
 TEST_F(PoolTest, ReadsGoOnWhileTheControllerIsAway) {

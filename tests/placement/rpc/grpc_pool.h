@@ -2,6 +2,7 @@
 // or the real program. For the tests of placement/rpc.
 #pragma once
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -206,45 +207,54 @@ class Folder {
   std::string path_;
 };
 
-// The real engram-placement, killed at the end at the latest.
+// A real program, killed at the end at the latest. What it says goes to `log`.
 class Process {
  public:
-  Process(const std::string& folder_state, const std::string& log, int port) : log_(log) {
-    const std::string program = std::string(ENGRAM_BINARY_DIR) + "/bin/engram-placement";
-    const std::vector<std::string> arguments = {
-        program, "--listen=127.0.0.1:" + std::to_string(port),
-        "--metrics-listen=", "--state-file=" + folder_state};
-    std::filesystem::remove(log);  // of an earlier process
+  Process(const std::string& name, std::vector<std::string> arguments, const std::string& log)
+      : log_(log) {
+    arguments.insert(arguments.begin(), std::string(ENGRAM_BINARY_DIR) + "/bin/" + name);
+    std::vector<char*> argv;
+    for (std::string& argument : arguments) argv.push_back(argument.data());
+    argv.push_back(nullptr);
+    const int out = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
     pid_ = fork();
-    if (pid_ == 0) {
-      std::vector<char*> argv;
-      for (const std::string& argument : arguments) {
-        argv.push_back(const_cast<char*>(argument.c_str()));
-      }
-      argv.push_back(nullptr);
-      if (freopen(log.c_str(), "w", stderr) == nullptr) _exit(126);
-      execv(program.c_str(), argv.data());
-      _exit(127);
+    if (pid_ != 0) {
+      close(out);
+      return;
     }
+    // Other threads' locks may be held for ever here: system calls only.
+    if (dup2(out, STDERR_FILENO) < 0 || dup2(out, STDOUT_FILENO) < 0) _exit(126);
+    execv(argv[0], argv.data());
+    _exit(127);
   }
+  Process(const Process&) = delete;
+  Process& operator=(const Process&) = delete;
   ~Process() {
     if (pid_ > 0) Kill(SIGKILL);
   }
+  pid_t pid() const { return pid_; }
+  std::string Said() const {
+    std::ifstream in(log_);
+    std::stringstream text;
+    text << in.rdbuf();
+    return text.str();
+  }
   // 0 unless it says where it listens.
-  int AwaitPort() {
+  int AwaitPort() const {
     int port = 0;
     PoolClient::Await([&] {
-      std::ifstream in(log_);
-      std::stringstream text;
-      text << in.rdbuf();
-      const std::size_t at = text.str().find("listens on port ");
-      if (at != std::string::npos) port = std::atoi(text.str().c_str() + at + 16);
-      return port != 0 || kill(pid_, 0) != 0;
+      const std::string said = Said();
+      const std::size_t at = said.find("listens on port ");
+      if (at != std::string::npos) port = std::atoi(said.c_str() + at + 16);
+      return port != 0;
     });
     return port;
   }
   int Kill(int signal) {
     kill(pid_, signal);
+    return Wait();
+  }
+  int Wait() {
     int status = 0;
     waitpid(pid_, &status, 0);
     pid_ = -1;
@@ -253,8 +263,16 @@ class Process {
 
  private:
   std::string log_;
-  pid_t pid_;
+  pid_t pid_ = -1;
 };
+
+inline std::unique_ptr<Process> StartController(const Folder& folder, int port) {
+  return std::make_unique<Process>(
+      "engram-placement",
+      std::vector<std::string>{"--listen=127.0.0.1:" + std::to_string(port),
+                               "--metrics-listen=", "--state-file=" + folder / "state.db"},
+      folder / "log");
+}
 
 class GrpcPoolTest : public ::testing::Test {
  protected:

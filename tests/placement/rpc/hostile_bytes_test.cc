@@ -5,6 +5,8 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+#include <set>
+
 #include "tests/placement/rpc/grpc_pool.h"
 
 namespace engram::placement {
@@ -150,6 +152,88 @@ TEST_F(HostileBytesTest, MetricsAreServedWhileOthersDripAtTheirPort) {
   RawSocket scrape(port);
   scrape.Send("GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
   EXPECT_THAT(scrape.ReadAll(), ::testing::HasSubstr("engram_map_epoch"));
+}
+
+// ---- the real node ----
+
+std::set<std::string> SocketsOf(pid_t pid) {
+  std::set<std::string> inodes;
+  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+  std::error_code error;
+  for (const auto& fd : std::filesystem::directory_iterator(folder, error)) {
+    const std::string target = std::filesystem::read_symlink(fd.path(), error).string();
+    if (target.rfind("socket:[", 0) == 0) inodes.insert(target.substr(8, target.size() - 9));
+  }
+  return inodes;
+}
+
+// TCP ports on which the process listens.
+std::set<int> PortsOf(pid_t pid) {
+  const std::set<std::string> sockets = SocketsOf(pid);
+  std::set<int> ports;
+  for (const char* table : {"/proc/net/tcp", "/proc/net/tcp6"}) {
+    std::ifstream in(table);
+    std::string line;
+    while (std::getline(in, line)) {
+      std::istringstream fields(line);
+      std::string number, local, remote, state, skipped, inode;
+      fields >> number >> local >> remote >> state;
+      for (int i = 0; i < 5; ++i) fields >> skipped;
+      fields >> inode;
+      if (state != "0A" || !sockets.contains(inode)) continue;
+      ports.insert(std::stoi(local.substr(local.rfind(':') + 1), nullptr, 16));
+    }
+  }
+  return ports;
+}
+
+constexpr char kSpec[] =
+    R"({"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1], "seed": 7})";
+
+class NodeUnderFire : public HostileBytesTest {
+ protected:
+  // What the command line says to `arguments`.
+  ::testing::AssertionResult Ctl(const std::string& endpoint, std::vector<std::string> arguments) {
+    arguments.insert(arguments.begin(), {"--endpoint", endpoint});
+    Process ctl("engramctl", arguments, folder_ / "ctl.log");
+    const int status = ctl.Wait();
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return ::testing::AssertionSuccess();
+    return ::testing::AssertionFailure() << ctl.Said();
+  }
+};
+
+TEST_F(NodeUnderFire, ServesRowsWhileItsPortsGetGarbageAndDrips) {
+  auto server = Start();
+  ASSERT_TRUE(server.ok()) << server.status();
+  const std::string endpoint = EndpointOf(**server);
+  Process node("engram-poolserver",
+               {"--node-id=n1", "--controller=" + endpoint, "--memory=64MiB", "--slab-size=8MiB",
+                "--huge-pages=off", "--runtime-dir=" + folder_ / "run"},
+               folder_ / "node.log");
+  PoolClient client(endpoint);
+  ASSERT_TRUE(PoolClient::Await([&] {
+    v1::ListNodesResponse nodes;
+    grpc::ClientContext context;
+    return client.stub().ListNodes(&context, {}, &nodes).ok() && nodes.nodes_size() == 1;
+  })) << node.Said();
+  std::ofstream(folder_ / "spec.json") << kSpec;
+  ASSERT_TRUE(Ctl(endpoint, {"load", "table", "small@1", "--synthetic", folder_ / "spec.json",
+                             "--shard-bytes", "1MiB", "--wait"}))
+      << node.Said();
+  const std::set<int> ports = PortsOf(node.pid());
+  ASSERT_GE(ports.size(), 2u);  // sessions and the stream fabric
+  SeededRandom random(7);
+  std::vector<std::unique_ptr<Drip>> drips;
+  for (int port : ports) {
+    drips.push_back(std::make_unique<Drip>(port, 10, kPreface + std::string(1'000, 'x')));
+    drips.push_back(std::make_unique<Drip>(port, 10, Noise(random, 1'000)));
+    for (const std::string& bytes : Insults(random)) RawSocket(port).Send(bytes);
+  }
+  EXPECT_TRUE(Ctl(endpoint, {"verify", "table", "small@1", "--fabric", "stream"}));
+  EXPECT_TRUE(Ctl(endpoint, {"verify", "table", "small@1", "--fabric", "mapped"}));
+  EXPECT_EQ(PortsOf(node.pid()), ports);
+  const int status = node.Kill(SIGTERM);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << node.Said();
 }
 
 }  // namespace

@@ -232,7 +232,7 @@ TEST(JoinTest, StreamThatNeverSaysHelloIsClosed) {
 TEST(PlacementProgramTest, SurvivesKillAtRandomPointsOfALoad) {
   Folder folder;
   SeededRandom random(20);
-  auto process = std::make_unique<Process>(folder / "state.db", folder / "log", 0);
+  auto process = StartController(folder, 0);
   const int port = process->AwaitPort();
   ASSERT_NE(port, 0);
   const std::string endpoint = "127.0.0.1:" + std::to_string(port);
@@ -247,7 +247,7 @@ TEST(PlacementProgramTest, SurvivesKillAtRandomPointsOfALoad) {
     std::this_thread::sleep_for(milliseconds(random.Below(120)));
     const std::uint64_t joins[] = {a.joins(), b.joins()};
     process->Kill(SIGKILL);
-    process = std::make_unique<Process>(folder / "state.db", folder / "log", port);
+    process = StartController(folder, port);
     ASSERT_EQ(process->AwaitPort(), port);
     ASSERT_TRUE(PoolClient::Await([&] {
       const grpc::Status again = client.Load(version, "r" + version);

@@ -1,0 +1,341 @@
+"""What a bad host, bad arguments and bad peers do to the real programs: one clear error, or nothing at all.
+
+usage: faults_test.py BIN_DIR
+
+Unit tests hold the same faults closer to the code; here they meet whole processes. Cases that need root (mount namespaces, another
+user) are skipped, visibly, without it.
+"""
+import contextlib
+import http.client
+import json
+import os
+import pathlib
+import random
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import unittest
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from pool import Pool, alive, wait_until  # noqa: E402
+
+BIN_DIR = None
+SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1, 14], "seed": 7}  # 27 MiB
+NOBODY = 65534
+needs_root = unittest.skipIf(os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("setpriv"),
+                             "mount namespaces and another user need root and util-linux")
+
+
+@contextlib.contextmanager
+def taken_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        one.listen()
+        yield one.getsockname()[1]
+
+
+class Daemons:
+    """A controller and nodes started one by one, where `engramctl local` would start them too well."""
+
+    def __init__(self):
+        self.dir = tempfile.TemporaryDirectory(prefix="engram-faults-")
+        self.path = pathlib.Path(self.dir.name)
+        self.path.chmod(0o755)
+        self.processes = []
+        self.endpoint = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in reversed(self.processes):
+            try:
+                process.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.dir.cleanup()
+
+    def start(self, name, *command):
+        """Starts a process whose output goes to NAME.log; returns it."""
+        with open(self.path / f"{name}.log", "w", encoding="utf-8") as log:
+            process = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        self.processes.append(process)
+        return process
+
+    def said(self, name, pattern, seconds=60):
+        """The first match of `pattern` in a log."""
+        log = self.path / f"{name}.log"
+        found = []
+        ready = wait_until(lambda: found.extend(re.findall(pattern, log.read_text(encoding="utf-8"))[:1]) or found, seconds)
+        assert ready, f"{name} did not say {pattern!r}:\n{log.read_text(encoding='utf-8')}"
+        return found[0]
+
+    def controller(self, state_file, *before):
+        process = self.start("controller", *before, BIN_DIR / "engram-placement", "--listen", "127.0.0.1:0",
+                             "--metrics-listen", "", "--state-file", state_file)
+        self.endpoint = "127.0.0.1:" + self.said("controller", r"listens on port (\d+)")
+        return process
+
+    def node(self, *before, program=None, memory="64MiB"):
+        process = self.start("node", *before, program or BIN_DIR / "engram-poolserver", "--node-id", "n0", "--controller",
+                             self.endpoint, "--memory", memory)
+        self.said("node", "joined as incarnation")
+        return process
+
+    def ctl(self, *words, timeout=120):
+        command = [BIN_DIR / "engramctl", *map(str, words), "--endpoint", self.endpoint]
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+
+    def ok(self, *words):
+        done = self.ctl(*words)
+        assert done.returncode == 0, f"engramctl {words} ended with {done.returncode}:\n{done.stdout}\n{done.stderr}"
+        return done.stdout
+
+    def spec(self, **changed):
+        path = self.path / "spec.json"
+        path.write_text(json.dumps({**SPEC, **changed}), encoding="utf-8")
+        return path
+
+
+class StartTest(unittest.TestCase):
+    """Programs that cannot start end, soon, with an error that says why and what to do."""
+
+    def refused(self, *command):
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+        self.assertIn(done.returncode, (1, 2), done.stderr)
+        return done.stderr
+
+    def test_a_port_in_use_is_named_with_the_next_step(self):
+        with taken_port() as port, tempfile.TemporaryDirectory() as folder:
+            taken, state = f"127.0.0.1:{port}", pathlib.Path(folder) / "placement.db"
+            placement = [BIN_DIR / "engram-placement", "--state-file", state]
+            node = [BIN_DIR / "engram-poolserver", "--memory", "16MiB", "--controller", "127.0.0.1:1"]
+            for command in ([*placement, "--metrics-listen", "", "--listen", taken],
+                            [*placement, "--listen", "127.0.0.1:0", "--metrics-listen", taken],
+                            *([*node, flag, taken] for flag in ("--listen", "--stream-listen", "--metrics-listen", "--health-listen"))):
+                with self.subTest(command=command[-2:], program=command[0].name):
+                    said = self.refused(*command)
+                    self.assertIn(taken, said)
+                    self.assertRegex(said, "in use")
+                    self.assertRegex(said, "ss -ltnp|choose another port")
+
+    @unittest.skipIf(pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").exists()
+                     and int(pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").read_text()) >= 512,
+                     "this machine has reserved huge pages")
+    def test_required_huge_pages_that_are_not_there_are_counted(self):
+        said = self.refused(BIN_DIR / "engram-poolserver", "--memory", "1GiB", "--huge-pages", "required")
+        self.assertRegex(said, r"needs 512 pages of 2MiB, and \d+ are free")
+        self.assertIn("vm.nr_hugepages=512", said)
+
+    def test_more_memory_than_the_machine_has_is_refused(self):
+        said = self.refused(BIN_DIR / "engram-poolserver", "--memory", "64TiB", "--huge-pages", "off")
+        self.assertIn("64TiB", said)
+
+
+class RequestTest(unittest.TestCase):
+    """Requests that cannot be served are refused, and change nothing."""
+
+    def refused(self, pool, code, pattern, *words):
+        done = pool.run(*words)
+        self.assertEqual(done.returncode, code, done.stderr)
+        self.assertRegex(done.stderr, pattern)
+
+    def test_names_sizes_rows_and_tokens_that_are_wrong(self):
+        with Pool(BIN_DIR) as pool:
+            pool.up("--nodes", "1", "--memory-per-node", "64MiB", "--port", "0")
+            pool.ok("load", "table", "t@1", "--synthetic", pool.synthetic(**SPEC), "--wait")
+            self.refused(pool, 1, r"t@1 exists .*another version", "load", "table", "t@1", "--synthetic", pool.synthetic(**SPEC))
+            big = pool.synthetic(**dict(SPEC, engram_vocab_size=200000))
+            self.refused(pool, 1, r"does not fit: it needs 2\.\dGiB .*node-0 \d+(\.\d)?MiB", "load", "table", "big@1", "--synthetic", big)
+            for name in ("t@2", "nope@1"):
+                self.refused(pool, 3, f"{name} is unknown.*get tables", "read", "table", name, "--rows", "0")
+            self.refused(pool, 2, r"position 0 is -1; the vocabulary is 0 to 129279", "read", "table", "t@1", "--tokens=-1")
+            self.refused(pool, 2, str(2**63), "read", "table", "t@1", "--tokens", str(2**63))
+            self.refused(pool, 2, str(2**63 - 1), "read", "table", "t@1", "--tokens", str(2**63 - 1))
+            self.refused(pool, 2, str(2**63 - 1), "read", "table", "t@1", "--rows", str(2**63 - 1))
+            self.assertEqual(len(pool.json("get", "tables")["tables"]), 1)
+            self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "1000"))
+
+
+class HostTest(unittest.TestCase):
+    @needs_root
+    def test_an_ordinary_user_with_8_mib_of_memlock_and_64_mib_of_dev_shm_serves_more_than_both(self):
+        with Daemons() as pool:
+            # A place that the other user may enter, whatever the rights of the build folder.
+            program = shutil.copy(BIN_DIR / "engram-poolserver", pool.path)
+            pool.controller(pool.path / "placement.db")
+            node = pool.node("unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=64m none /dev/shm && exec \"$@\"", "sh",
+                      "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all",
+                      "prlimit", f"--memlock={8 << 20}", program=program, memory="192MiB")
+            status = pathlib.Path(f"/proc/{node.pid}/status").read_text(encoding="ascii")
+            self.assertRegex(status, rf"Uid:\s+{NOBODY}\s+{NOBODY}")
+            self.assertRegex(status, r"CapEff:\s+0+\n")
+            self.assertRegex(pathlib.Path(f"/proc/{node.pid}/limits").read_text(encoding="ascii"), rf"Max locked memory\s+{8 << 20} ")
+            shm = os.statvfs(f"/proc/{node.pid}/root/dev/shm")
+            self.assertEqual(shm.f_blocks * shm.f_frsize, 64 << 20)
+            # 104 MiB of rows.
+            pool.ok("load", "table", "t@1", "--synthetic", pool.spec(engram_vocab_size=8000), "--wait", "--timeout", "90s")
+            self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "2000"))
+
+    @needs_root
+    def test_a_full_disk_under_the_state_refuses_changes_and_goes_on_serving(self):
+        with Daemons() as pool:
+            disk = pool.path / "disk"
+            disk.mkdir()
+            state = disk / "placement.db"
+            controller = pool.controller(state, "unshare", "-m", "sh", "-c",
+                                         f"mount -t tmpfs -o size=2m none {disk} && exec \"$@\"", "sh")
+            pool.node()
+            pool.ok("load", "table", "t@1", "--synthetic", pool.spec(), "--wait", "--timeout", "60s")
+            inside = ["nsenter", "-t", str(controller.pid), "-m"]
+            subprocess.run([*inside, "dd", "if=/dev/zero", f"of={disk}/fill", "bs=4k"], capture_output=True)
+            # What free pages the file itself still has are used up first.
+            refusals = []
+            for version in range(2, 40):
+                done = pool.ctl("load", "table", f"u@{version}", "--synthetic", pool.spec(), "--shard-bytes", "1MiB", "--timeout", "10s")
+                if "does not fit" in done.stderr:
+                    pool.ctl("delete", "table", f"u@{version - 1}", "--yes")
+                elif done.returncode != 0:
+                    refusals.append(done.stderr)
+                    break
+            self.assertTrue(refusals, "a full disk refused nothing")
+            self.assertIn(str(state), refusals[0])
+            self.assertRegex(refusals[0], "full")
+            self.assertIn("t@1", pool.ok("get", "tables"))
+            self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "1000"))
+            self.assertIsNone(controller.poll())
+            subprocess.run([*inside, "rm", f"{disk}/fill"], check=True)
+            pool.ok("delete", "table", "t@1", "--yes")
+            pool.ok("wait", "table", "t@1", "--for", "deleted", "--timeout", "60s")
+
+    def test_a_node_that_dies_while_loading_leaves_no_half_table_that_serves(self):
+        with Pool(BIN_DIR) as pool:
+            pool.up("--nodes", "1", "--memory-per-node", "256MiB", "--port", "0")
+            os.kill(pool.processes()["node-0"]["pid"], signal.SIGSTOP)
+            spec = pool.synthetic(**dict(SPEC, engram_vocab_size=8000))
+            pool.ok("load", "table", "t@1", "--synthetic", spec)
+            os.kill(pool.processes()["node-0"]["pid"], signal.SIGKILL)
+            refused = pool.run("read", "table", "t@1", "--rows", "0", "--timeout", "3s")
+            self.assertNotEqual(refused.returncode, 0, "a table of which nothing is loaded served a row")
+            self.assertIn("t@1", refused.stderr)
+            pool.up()
+            pool.ok("wait", "table", "t@1", "--for", "ready", "--timeout", "90s")
+            self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "2000"))
+
+
+def listening_ports(pid):
+    """TCP ports on which a process listens."""
+    inodes = set()
+    for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):
+            inodes.update(re.findall(r"socket:\[(\d+)\]", os.readlink(fd)))
+    ports = set()
+    for table in ("tcp", "tcp6"):
+        for line in pathlib.Path(f"/proc/{pid}/net/{table}").read_text(encoding="ascii").splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                ports.add(int(fields[1].rsplit(":", 1)[1], 16))
+    return ports
+
+
+class Vandal(threading.Thread):
+    """Sends one address whatever is not expected there, until told to stop."""
+
+    OPENINGS = [b"", b"GET / HTTP/1.1\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"SGNE", b"ENGS\x01\x00\x00\x00", b"\x00" * 32, b"\xff" * 32]
+
+    def __init__(self, address, seed):
+        super().__init__(daemon=True)
+        self.address, self.random = address, random.Random(seed)
+        self.stopped = threading.Event()
+        self.connections = 0
+
+    def connect(self):
+        # A path is the mapped fabric's, whose messages are packets.
+        kind = (socket.AF_UNIX, socket.SOCK_SEQPACKET) if isinstance(self.address, str) else (socket.AF_INET, socket.SOCK_STREAM)
+        one = socket.socket(*kind)
+        one.settimeout(2)
+        one.connect(self.address)
+        self.connections += 1
+        return one
+
+    def run(self):
+        slow = []
+        while not self.stopped.is_set():
+            with contextlib.suppress(OSError):
+                if len(slow) < 8:
+                    slow.append([self.connect(), self.random.choice(self.OPENINGS) + self.random.randbytes(64)])
+            for entry in list(slow):
+                try:
+                    entry[0].send(entry[1][:1] or b"x")
+                    entry[1] = entry[1][1:]
+                except OSError:
+                    entry[0].close()
+                    slow.remove(entry)
+            with contextlib.suppress(OSError), self.connect() as fast:
+                fast.send(self.random.choice(self.OPENINGS) + self.random.randbytes(self.random.choice([1, 40, 4000])))
+                if self.random.random() < 0.5:
+                    fast.recv(4096)
+            self.stopped.wait(0.05)
+        for entry in slow:
+            entry[0].close()
+
+
+class PeersTest(unittest.TestCase):
+    def test_garbage_and_slow_bytes_on_every_port_disturb_no_reader(self):
+        with Pool(BIN_DIR) as pool:
+            pool.up("--nodes", "2", "--memory-per-node", "64MiB", "--port", "0")
+            pool.ok("load", "table", "t@1", "--synthetic", pool.synthetic(**SPEC), "--shard-bytes", "1MiB", "--replicas", "2", "--wait")
+            before = pool.processes()
+            ports = {name: listening_ports(p["pid"]) for name, p in before.items()}
+            self.assertGreaterEqual(len(ports["controller"]), 2)  # gRPC, metrics
+            self.assertGreaterEqual(len(ports["node-0"]), 3)  # gRPC, stream, metrics
+            addresses = [("127.0.0.1", port) for of_one in ports.values() for port in of_one]
+            mapped = [str(path) for path in pool.data_dir.glob("run/*/*.mapped")]
+            self.assertEqual(len(mapped), 2)
+            vandals = [Vandal(address, seed) for seed, address in enumerate(addresses + mapped)]
+            for vandal in vandals:
+                vandal.start()
+            try:
+                end = time.monotonic() + 15
+                while time.monotonic() < end:
+                    for fabric in ("mapped", "stream"):
+                        self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "500", "--fabric", fabric))
+                self.assertEqual(sum(self.answers_metrics(port) for _, port in addresses), 3, "slow bytes keep scrapes out")
+            finally:
+                for vandal in vandals:
+                    vandal.stopped.set()
+                for vandal in vandals:
+                    vandal.join(timeout=10)
+            for vandal in vandals:
+                self.assertGreater(vandal.connections, 10, vandal.address)
+            after = pool.processes()
+            self.assertEqual({n: (p["pid"], p["state"]) for n, p in before.items()}, {n: (p["pid"], p["state"]) for n, p in after.items()})
+            self.assertEqual(sum(self.answers_metrics(port) for _, port in addresses), 3, "some scrapes go unanswered")
+            # Nothing of the closed connections is kept for ever.
+            for process in after.values():
+                fds = pathlib.Path(f"/proc/{process['pid']}/fd")
+                self.assertTrue(wait_until(lambda: len(list(fds.iterdir())) < 100), f"{process['name']} keeps its connections")
+                self.assertTrue(alive(process["pid"]))
+
+    @staticmethod
+    def answers_metrics(port):
+        """Of the ports of three processes, those of metrics speak HTTP/1.1; gRPC and stream close the connection."""
+        with contextlib.suppress(OSError, http.client.HTTPException), \
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+            return b"engram_" in answer.read()
+        return False
+
+
+if __name__ == "__main__":
+    BIN_DIR = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main(verbosity=2)
