@@ -14,6 +14,13 @@ fabric::PeerAddress AddressOf(const NodeId& node, const SessionOpened& opened,
   return {path, opened.token, node, opened.incarnation};
 }
 
+// Two libfabric providers do not understand each other: an ofi address begins with "PROVIDER!".
+bool Speaks(const fabric::Fabric& fabric, const PathAddress& path) {
+  const fabric::FabricInfo& info = fabric.info();
+  if (info.kind != path.fabric) return false;
+  return info.kind != FabricKind::kOfi || path.address.rfind(info.provider + "!", 0) == 0;
+}
+
 std::string Reason(FabricKind kind, const std::string& why) {
   return absl::StrCat(std::string(Name(kind)), ": ", why);
 }
@@ -46,9 +53,9 @@ void RouteKeeper::Begin(const NodeId& node, const SessionOpened& opened,
   for (const PathAddress& path : opened.paths) {
     Path& reach = session.paths.emplace_back();
     if (options_.forced && *options_.forced != path.fabric) continue;
-    const auto usable = std::find_if(
-        options_.fabrics.begin(), options_.fabrics.end(),
-        [&](const fabric::Fabric* fabric) { return fabric->info().kind == path.fabric; });
+    const auto usable =
+        std::find_if(options_.fabrics.begin(), options_.fabrics.end(),
+                     [&](const fabric::Fabric* fabric) { return Speaks(*fabric, path); });
     if (usable == options_.fabrics.end()) {
       session.unreachable.push_back(Reason(path.fabric, "not available in this process"));
       continue;

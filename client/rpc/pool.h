@@ -39,6 +39,11 @@ struct PoolOptions {
   std::optional<FabricKind> fabric;  // read only over this one
   Duration connect_timeout = std::chrono::seconds(5);
   fabric::WaitMode wait;
+  // The libfabric provider and the address of its interface, where ofi is forced. Otherwise ofi is
+  // used only on a host with an RDMA device, with the provider of those: emulated one-sided reads
+  // are slower than the stream.
+  std::string ofi_provider = "tcp;ofi_rxm";
+  std::string ofi_bind = "127.0.0.1";
   // Gets what people should know of nodes that are lost and found; 0 error, 1 warning, 2 info.
   // Called on the pool's thread; must not call back into the pool. Empty: nothing is said.
   std::function<void(int level, const std::string& message)> log;

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "fabric/mapped/mapped_fabric.h"
+#include "fabric/ofi/ofi_fabric.h"
 #include "fabric/stream/stream_fabric.h"
 #include "proto/convert.h"
 #include "proto/grpc_server.h"
@@ -78,10 +81,31 @@ absl::Status PoolCore::OpenFabrics() {
     if (!stream.ok()) return stream.status();
     owned_fabrics_.push_back(*std::move(stream));
   }
+  if (absl::Status status = OpenOfi(); !status.ok()) return status;
   if (owned_fabrics_.empty())
     return absl::InvalidArgumentError(absl::StrCat("fabric ", std::string(Name(*options_.fabric)),
                                                    " is not part of this library"));
   for (const auto& fabric : owned_fabrics_) fabrics_.push_back(fabric.get());
+  return absl::OkStatus();
+}
+
+absl::Status PoolCore::OpenOfi() {
+  const bool forced = options_.fabric == FabricKind::kOfi;
+  std::error_code none;
+  const bool rdma = std::filesystem::directory_iterator("/sys/class/infiniband", none) !=
+                    std::filesystem::directory_iterator();
+  if (!forced && (options_.fabric || !rdma)) return absl::OkStatus();
+  fabric::ofi::OfiFabricOptions options;
+  options.provider.provider = forced ? options_.ofi_provider : "verbs;ofi_rxm";
+  options.provider.bind = options_.ofi_bind;
+  auto ofi = fabric::ofi::OfiFabric::Open(options);
+  if (ofi.ok()) {
+    owned_fabrics_.push_back(*std::move(ofi));
+  } else if (forced) {
+    return ofi.status();
+  } else if (options_.log) {
+    options_.log(1, absl::StrCat("RDMA is not used: ", ofi.status().message()));
+  }
   return absl::OkStatus();
 }
 

@@ -76,6 +76,7 @@ class PoolCore {
 
   explicit PoolCore(const PoolOptions& options);
   absl::Status OpenFabrics();
+  absl::Status OpenOfi();
   absl::Status Greet();
   // Calls the controllers in turn until one answers or says something final.
   absl::Status CallController(
