@@ -6,10 +6,13 @@ endif()
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -g1")
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g1")
 
+# With ccache a second checkout of the same sources, wherever it lies, compiles next to nothing.
 find_program(CCACHE ccache)
 if(CCACHE)
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE})
-  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE})
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_ctime,include_file_mtime ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+  set(CMAKE_C_COMPILER_LAUNCHER ${launcher})
 endif()
 
 add_compile_options(-Wall -Wextra -Werror)
@@ -47,9 +50,10 @@ function(engram_program name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
-# engram_test(NAME [SOURCES globs...] [LINK libs...] [LABEL label] [TIMEOUT s] [SERIAL]): one GoogleTest program.
+# engram_test(NAME [SOURCES globs...] [LINK libs...] [LABEL label] [TIMEOUT s] [SERIAL] [PATHS]): one GoogleTest
+# program. PATHS defines ENGRAM_SOURCE_DIR and ENGRAM_BINARY_DIR for tests that open files of the checkout.
 function(engram_test name)
-  cmake_parse_arguments(ARG "SERIAL" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;PATHS" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${ARG_SOURCES})
   if(NOT sources)
     return()
@@ -62,8 +66,10 @@ function(engram_test name)
   add_executable(${name} ${sources})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
-  target_compile_definitions(${name} PRIVATE
-    ENGRAM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" ENGRAM_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  if(ARG_PATHS)
+    target_compile_definitions(${name} PRIVATE
+      ENGRAM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" ENGRAM_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  endif()
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
