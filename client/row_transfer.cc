@@ -162,8 +162,10 @@ void RowReader::CheckSeals(Request& request) {
 // REQUIRES: the row is counted in its part's `open` and nothing that targets it is outstanding.
 void RowReader::Failed(Request& request, std::uint32_t position, ReadStatus status) {
   Row& row = request.rows[position];
-  if (request.failure.status == ReadStatus::kOk && status != ReadStatus::kFlushed) {
-    request.failure.status = status;
+  // A flush is news only when it was the deadline's: then this node was late.
+  const bool late = request.ending == ReadStatus::kTimedOut;
+  if (request.failure.status == ReadStatus::kOk && (status != ReadStatus::kFlushed || late)) {
+    request.failure.status = late ? ReadStatus::kTimedOut : status;
     request.failure.row = row.id;
     if (row.route != nullptr)
       request.failure.node.name = request.routes->sessions()[row.route->session].node.name;

@@ -409,6 +409,8 @@ TEST_P(RowReaderTest, DoesNotReportBeforeTheReadsOfALateNodeAreFlushed) {
   ASSERT_TRUE(Reader().Done(slot));
   EXPECT_EQ(fabric_.queue->abandoned, std::vector<fabric::PeerId>{holder.peer});
   EXPECT_EQ(fabric_.queue->held(), 0u);
+  EXPECT_EQ(Reader().Failure(slot).node.name, "a");
+  EXPECT_EQ(Reader().Failure(slot).status, ReadStatus::kTimedOut);
   EXPECT_EQ(Reader().Collect(slot), 20u);
   EXPECT_EQ(status_[0], ReadStatus::kTimedOut);
   EXPECT_TRUE(IsPoison(&out_[0]));
