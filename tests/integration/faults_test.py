@@ -89,7 +89,7 @@ class Daemons:
     def node(self, *before, program=None, memory="64MiB"):
         process = self.start("node", *before, program or BIN_DIR / "engram-poolserver", "--node-id", "n0", "--controller",
                              self.endpoint, "--memory", memory)
-        self.said("node", "joined as incarnation")
+        self.said("node", "as incarnation")
         return process
 
     def ctl(self, *words, timeout=120):

@@ -1,13 +1,15 @@
 /* The Engram memory pool's client library, C ABI.
  *
- * A pool is opened once per process, a table once per use; rows are read into the caller's memory. Handles are
- * opaque. Functions that can fail return engram_status; engram_last_error() then says, for people, which thing, which
- * value, which limit and what to do next. Nothing throws, nothing aborts on bad arguments. Option and info structs
- * start with `struct_size`: set it to sizeof the struct; fields a caller's older struct lacks take their defaults.
+ * A pool is opened once per process, a table once per use; rows are read into the caller's memory.
+ * Handles are opaque. Functions that can fail return engram_status; engram_last_error() then says,
+ * for people, which thing, which value, which limit and what to do next. Nothing throws, nothing
+ * aborts on bad arguments. Option and info structs start with `struct_size`: set it to sizeof the
+ * struct; fields a caller's older struct lacks take their defaults.
  *
- * Thread class: every function is thread-safe unless it says otherwise. A handle must not be used after, or while,
- * it is closed. Nothing is started before engram_pool_open: no thread, no socket, no gRPC object. A forked child must
- * not use handles of its parent: calls return ENGRAM_FAILED_PRECONDITION there. */
+ * Thread class: every function is thread-safe unless it says otherwise. A handle must not be used
+ * after, or while, it is closed. Nothing is started before engram_pool_open: no thread, no socket,
+ * no gRPC object. A forked child must not use handles of its parent: calls return
+ * ENGRAM_FAILED_PRECONDITION there. */
 #ifndef ENGRAM_ENGRAM_H_
 #define ENGRAM_ENGRAM_H_
 
@@ -34,10 +36,11 @@ typedef enum engram_status {
   ENGRAM_DATA_LOSS = 6,           /* a row failed its seal on every replica */
   ENGRAM_RESOURCE_EXHAUSTED = 7,  /* memory, descriptors, a bound of this library */
   ENGRAM_PERMISSION_DENIED = 8,
-  ENGRAM_INTERNAL = 9             /* a bug of ours: please report */
+  ENGRAM_INTERNAL = 9 /* a bug of ours: please report */
 } engram_status;
 
-/* Per row, one byte. Rows that are not ENGRAM_ROW_OK or ENGRAM_ROW_SKIPPED hold the dtype's poison pattern. */
+/* Per row, one byte. Rows that are not ENGRAM_ROW_OK or ENGRAM_ROW_SKIPPED hold the dtype's poison
+ * pattern. */
 typedef enum engram_row_status {
   ENGRAM_ROW_OK = 0,
   ENGRAM_ROW_FAILED = 1,
@@ -50,11 +53,12 @@ typedef enum engram_row_status {
 ENGRAM_API const char* engram_version(void);
 /* "unavailable", ... The pointer is valid for ever. */
 ENGRAM_API const char* engram_status_name(engram_status status);
-/* What the last failed call on this thread said; "" if none failed. Valid until the next call on this thread. */
+/* What the last failed call on this thread said; "" if none failed. Valid until the next call on
+ * this thread. */
 ENGRAM_API const char* engram_last_error(void);
 
-/* level: 0 error, 1 warning, 2 info. Called from library threads; must not call back into the library. NULL: no log
- * (the default). */
+/* level: 0 error, 1 warning, 2 info. Called from library threads; must not call back into the
+ * library. NULL: no log (the default). */
 typedef void (*engram_log_fn)(int level, const char* message, void* user);
 ENGRAM_API void engram_set_log(engram_log_fn log, void* user);
 
@@ -64,12 +68,14 @@ typedef struct engram_pool engram_pool;
 
 typedef struct engram_pool_options {
   size_t struct_size;
-  const char* endpoints;       /* "host:port[,host:port]"; NULL: $ENGRAM_ENDPOINT, then the current context */
+  const char*
+      endpoints; /* "host:port[,host:port]"; NULL: $ENGRAM_ENDPOINT, then the current context */
   const char* client_name;     /* shown to operators; NULL: program name and pid */
   const char* tenant;          /* NULL: "default" */
   const char* fabric;          /* NULL or "auto"; else read only over "mapped", "stream" or "ofi" */
   uint64_t connect_timeout_ns; /* 0: 5 s */
-  uint64_t spin_ns;            /* data-plane waiting: spin this long, then block; 0: 50 us; UINT64_MAX: never block */
+  uint64_t spin_ns; /* data-plane waiting: spin this long, then block; 0: 50 us; UINT64_MAX: never
+                       block */
 } engram_pool_options;
 
 /* Fills `options` with the defaults, struct_size included. */
@@ -92,7 +98,8 @@ typedef struct engram_table_options {
 
 ENGRAM_API void engram_table_options_init(engram_table_options* options);
 /* `name` is "name@version"; `options` may be NULL. On failure *table is NULL. */
-ENGRAM_API engram_status engram_table_open(engram_pool* pool, const char* name, const engram_table_options* options,
+ENGRAM_API engram_status engram_table_open(engram_pool* pool, const char* name,
+                                           const engram_table_options* options,
                                            engram_table** table);
 ENGRAM_API void engram_table_close(engram_table* table);
 
@@ -104,18 +111,18 @@ typedef struct engram_table_info {
   const char* table_uid;
   const char* spec_digest;
   const char* content_digest;
-  uint64_t rows;              /* of all layers */
+  uint64_t rows; /* of all layers */
   uint32_t layers;
   uint32_t columns_per_layer;
-  uint32_t row_bytes;         /* packed, without seal */
+  uint32_t row_bytes; /* packed, without seal */
   uint32_t planes;
-  uint32_t lookback;          /* tokens before a position that its rows depend on */
+  uint32_t lookback; /* tokens before a position that its rows depend on */
   uint32_t reserved;
 } engram_table_info;
 
 typedef struct engram_layer_info {
   size_t struct_size;
-  uint32_t layer;     /* the model's layer number */
+  uint32_t layer; /* the model's layer number */
   uint32_t reserved;
   uint64_t first_row; /* in the whole table */
   uint64_t rows;
@@ -136,17 +143,21 @@ typedef struct engram_plane_info {
   uint32_t bytes;
 } engram_plane_info;
 
-/* The caller sets info->struct_size. `index` counts from 0; NOT_FOUND names the count. Columns are numbered over the
- * whole table, layers in order. */
+/* The caller sets info->struct_size. `index` counts from 0; NOT_FOUND names the count. Columns are
+ * numbered over the whole table, layers in order. */
 ENGRAM_API engram_status engram_table_get_info(const engram_table* table, engram_table_info* info);
-ENGRAM_API engram_status engram_table_get_layer(const engram_table* table, uint32_t index, engram_layer_info* info);
-ENGRAM_API engram_status engram_table_get_column(const engram_table* table, uint32_t index, engram_column_info* info);
-ENGRAM_API engram_status engram_table_get_plane(const engram_table* table, uint32_t index, engram_plane_info* info);
+ENGRAM_API engram_status engram_table_get_layer(const engram_table* table, uint32_t index,
+                                                engram_layer_info* info);
+ENGRAM_API engram_status engram_table_get_column(const engram_table* table, uint32_t index,
+                                                 engram_column_info* info);
+ENGRAM_API engram_status engram_table_get_plane(const engram_table* table, uint32_t index,
+                                                engram_plane_info* info);
 
 /* ---- addresses ---- */
 
-/* Raw token ids of one sequence. Look-back is what stands before tokens[0], oldest first; without it the sequence
- * starts at tokens[0]. A dead token blocks its own and all older look-back positions. */
+/* Raw token ids of one sequence. Look-back is what stands before tokens[0], oldest first; without
+ * it the sequence starts at tokens[0]. A dead token blocks its own and all older look-back
+ * positions. */
 typedef struct engram_tokens {
   size_t struct_size;
   const int64_t* tokens;
@@ -157,9 +168,10 @@ typedef struct engram_tokens {
   const uint8_t* lookback_dead; /* NULL, or one flag a look-back token */
 } engram_tokens;
 
-/* Writes [count][layers][columns_per_layer] rows of each layer's own table. `capacity` is in elements; a smaller one
- * is INVALID_ARGUMENT. */
-ENGRAM_API engram_status engram_table_addresses(const engram_table* table, const engram_tokens* tokens, int64_t* rows,
+/* Writes [count][layers][columns_per_layer] rows of each layer's own table. `capacity` is in
+ * elements; a smaller one is INVALID_ARGUMENT. */
+ENGRAM_API engram_status engram_table_addresses(const engram_table* table,
+                                                const engram_tokens* tokens, int64_t* rows,
                                                 size_t capacity);
 
 /* ---- reads ---- */
@@ -171,18 +183,22 @@ typedef struct engram_rows {
   const void* ids; /* negative: skip, the row becomes zeros */
   size_t count;
   uint32_t id_type;    /* engram_id_type */
-  int32_t layer_index; /* -1: ids over the whole table; else over the own table of that layer (index, not number) */
+  int32_t layer_index; /* -1: ids over the whole table; else over the own table of that layer
+                          (index, not number) */
 } engram_rows;
 
-/* Reads count rows of row_bytes each, packed, into `out`. `row_status` is NULL or takes one engram_row_status a row.
- * timeout_ns 0: 1 s. Returns OK when every row was delivered or skipped; else the worst row's reason, and every failed
- * row is poisoned and marked. Rows outside the table: INVALID_ARGUMENT, nothing is read. */
-ENGRAM_API engram_status engram_table_read_rows(engram_table* table, const engram_rows* rows, void* out, size_t out_bytes,
-                                                uint8_t* row_status, uint64_t timeout_ns);
-/* Reads [count][layers][columns_per_layer] rows for the tokens. Dead positions are read like others: their rows are
- * those of the pad token. */
-ENGRAM_API engram_status engram_table_read_tokens(engram_table* table, const engram_tokens* tokens, void* out,
-                                                  size_t out_bytes, uint8_t* row_status, uint64_t timeout_ns);
+/* Reads count rows of row_bytes each, packed, into `out`. `row_status` is NULL or takes one
+ * engram_row_status a row. timeout_ns 0: 1 s. Returns OK when every row was delivered or skipped;
+ * else the worst row's reason, and every failed row is poisoned and marked. Rows outside the table:
+ * INVALID_ARGUMENT, nothing is read. */
+ENGRAM_API engram_status engram_table_read_rows(engram_table* table, const engram_rows* rows,
+                                                void* out, size_t out_bytes, uint8_t* row_status,
+                                                uint64_t timeout_ns);
+/* Reads [count][layers][columns_per_layer] rows for the tokens. Dead positions are read like
+ * others: their rows are those of the pad token. */
+ENGRAM_API engram_status engram_table_read_tokens(engram_table* table, const engram_tokens* tokens,
+                                                  void* out, size_t out_bytes, uint8_t* row_status,
+                                                  uint64_t timeout_ns);
 
 /* Totals since the table was opened. */
 typedef struct engram_stats {
