@@ -111,7 +111,7 @@ TEST(Slab, RefusesToFallBackWhereThatIsNotAllowed) {
 }
 
 TEST(Slab, RefusesMoreThanTheMachineHasInsteadOfWakingTheOomKiller) {
-  const auto slab = Slab::Create({.bytes = std::uint64_t{1} << 45, .pages = PageSize::k4KiB});
+  const auto slab = Slab::Create({.bytes = std::uint64_t{1} << 40, .pages = PageSize::k4KiB});
   ASSERT_TRUE(absl::IsResourceExhausted(slab.status())) << slab.status();
   EXPECT_THAT(std::string(slab.status().message()), HasSubstr("of memory available"));
 }
