@@ -80,8 +80,10 @@ inline ReadStatus ReadOne(const ReadOp& op, std::uint64_t key) {
   return ReadStatus::kOk;
 }
 
-inline void Gather(const ReadOp* ops, std::size_t count, std::uint64_t key, CompletionRing ring) {
-  constexpr std::size_t kAhead = 8;
+constexpr std::size_t kAhead = 8;  // rows between the prefetch and the copy
+
+inline void GatherAny(const ReadOp* ops, std::size_t count, std::uint64_t key,
+                      CompletionRing ring) {
   const std::size_t first = count < kAhead ? count : kAhead;
   for (std::size_t i = 0; i < first; ++i) Prefetch(ops[i]);
   for (std::size_t i = 0; i < count; ++i) {
@@ -89,6 +91,76 @@ inline void Gather(const ReadOp* ops, std::size_t count, std::uint64_t key, Comp
     ReadCompletion& done = ring.entries[(ring.start + i) & ring.mask];
     done.cookie = ops[i].cookie;
     done.status = ReadOne(ops[i], key);
+  }
+}
+
+// Rows of a width known here, with or without the 8 bytes of a seal after them: no loop over the
+// bytes, whose exits the processor would have to guess while it waits for memory. Worth a third of
+// the time of a row.
+template <std::uint32_t kBytes>
+[[gnu::always_inline]] inline void PrefetchRow(const ReadOp& op) {
+  constexpr std::uint32_t kStored = kBytes + 8;
+  const std::uint64_t start = op.region.address + op.offset;
+#if defined(__x86_64__)
+#pragma GCC unroll 16
+  for (std::uint32_t at = 0; at < kStored; at += 64) {
+    asm volatile("prefetcht0 (%0)" : : "r"(start + at));
+  }
+  asm volatile("prefetcht0 (%0)" : : "r"(start + kStored - 1));
+#else
+  for (std::uint32_t at = 0; at < kStored; at += 64) {
+    __builtin_prefetch(reinterpret_cast<const void*>(start + at));
+  }
+#endif
+}
+
+template <std::uint32_t kBytes>
+[[gnu::always_inline]] inline bool IsRow(const ReadOp& op) {
+  if (op.local[0].bytes != kBytes) return false;
+  if (op.segments == 1) return op.length == kBytes;
+  return op.segments == 2 && op.local[1].bytes == 8 && op.length == kBytes + 8;
+}
+
+template <std::uint32_t kBytes>
+[[gnu::always_inline]] inline void CopyRow(std::byte* to, const std::byte* from) {
+#pragma GCC unroll 16
+  for (std::uint32_t at = 0; at + 32 <= kBytes; at += 32) Move<32>(to + at, from + at);
+  constexpr std::uint32_t kDone = kBytes / 32 * 32;
+  if constexpr (kBytes - kDone == 8) Move<8>(to + kDone, from + kDone);
+  static_assert(kBytes - kDone == 0 || kBytes - kDone == 8);
+}
+
+template <std::uint32_t kBytes>
+inline void GatherRowsOf(const ReadOp* ops, std::size_t count, std::uint64_t key,
+                         CompletionRing ring) {
+  const std::size_t first = count < kAhead ? count : kAhead;
+  for (std::size_t i = 0; i < first; ++i) PrefetchRow<kBytes>(ops[i]);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) PrefetchRow<kBytes>(ops[i + kAhead]);
+    const ReadOp& op = ops[i];
+    ReadCompletion& done = ring.entries[(ring.start + i) & ring.mask];
+    done.cookie = op.cookie;
+    const bool inside = op.region.key == key && op.length <= op.region.length &&
+                        op.offset <= op.region.length - op.length;
+    if (!inside || !IsRow<kBytes>(op)) [[unlikely]] {
+      done.status = ReadOne(op, key);
+      continue;
+    }
+    const auto from = reinterpret_cast<const std::byte*>(op.region.address + op.offset);
+    CopyRow<kBytes>(op.local[0].data, from);
+    if (op.segments == 2) Move<8>(op.local[1].data, from + kBytes);
+    done.status = ReadStatus::kOk;
+  }
+}
+
+// By the first read's width: those of the models' rows (FP8 with scales, FP8, BF16), else any.
+inline void Gather(const ReadOp* ops, std::size_t count, std::uint64_t key, CompletionRing ring) {
+  if (count == 0) return;
+  switch (ops[0].local[0].bytes) {
+    case 264: return GatherRowsOf<264>(ops, count, key, ring);
+    case 160: return GatherRowsOf<160>(ops, count, key, ring);
+    case 320: return GatherRowsOf<320>(ops, count, key, ring);
+    default: return GatherAny(ops, count, key, ring);
   }
 }
 
