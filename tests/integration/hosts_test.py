@@ -44,8 +44,9 @@ class Hosts:
 
     @staticmethod
     def command(host, *command):
-        private = "mount -t tmpfs none /tmp && mount -t tmpfs none /run && mount -t tmpfs none /dev/shm && exec \"$@\""
-        return ["ip", "netns", "exec", f"{PREFIX}{host}", "unshare", "-m", "sh", "-c", private, "sh", *map(str, command)]
+        # The programs stay in sight where the checkout lies under one of the folders that are hidden.
+        private = "mount --bind \"$1\" /mnt && shift && mount -t tmpfs none /tmp && mount -t tmpfs none /run && mount -t tmpfs none /dev/shm && exec \"$@\""
+        return ["ip", "netns", "exec", f"{PREFIX}{host}", "unshare", "-m", "sh", "-c", private, "sh", str(BIN), *map(str, command)]
 
     def start(self, host, log, *command):
         with open(log, "w", encoding="utf-8") as out:
@@ -54,7 +55,7 @@ class Hosts:
         return process
 
     def ctl(self, *arguments, check=True):
-        done = subprocess.run(self.command("client", BIN / "engramctl", *arguments, "--endpoint", CONTROLLER),
+        done = subprocess.run(self.command("client", "/mnt/engramctl", *arguments, "--endpoint", CONTROLLER),
                               capture_output=True, text=True, timeout=60)
         if check and done.returncode != 0:
             raise AssertionError(f"engramctl {arguments} exited {done.returncode}: {done.stderr}")
@@ -81,10 +82,10 @@ class SeveralHosts(unittest.TestCase):
         cls.dir = pathlib.Path(tempfile.mkdtemp(prefix="engram-hosts-", dir=os.environ.get("HOME", "/root")))
         cls.hosts = Hosts()
         try:
-            cls.hosts.start("ctrl", cls.dir / "ctrl.log", BIN / "engram-placement", "--listen", CONTROLLER, "--insecure-listen",
+            cls.hosts.start("ctrl", cls.dir / "ctrl.log", "/mnt/engram-placement", "--listen", CONTROLLER, "--insecure-listen",
                             "--state-file", cls.dir / "state.db")
             for node in ("n1", "n2"):
-                cls.hosts.start(node, cls.dir / f"{node}.log", BIN / "engram-poolserver", "--node-id", node, "--controller", CONTROLLER,
+                cls.hosts.start(node, cls.dir / f"{node}.log", "/mnt/engram-poolserver", "--node-id", node, "--controller", CONTROLLER,
                                 "--listen", f"{HOSTS[node]}:7701", "--stream-listen", f"{HOSTS[node]}:7702", "--insecure-listen",
                                 "--memory", "128MiB", "--runtime-dir", "/run/engram",
                                 "--metrics-listen", "127.0.0.1:9100")
