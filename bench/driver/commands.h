@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,11 +17,16 @@ inline constexpr std::uint32_t kBatchSizes[] = {24, 48, 288, 1536, 3072, 24576};
 
 struct BenchOptions {
   bool quick = false;  // smaller table, shorter rounds
+  std::string only;    // measure figures whose name starts with this; empty = all
   std::string json;    // where to write the figures; empty = nowhere
   std::uint64_t seed = 1;
   std::string provider = "tcp;ofi_rxm";  // of the one-sided paths
   std::string bin_dir;                   // where engramctl and the daemons are
 };
+inline bool Wanted(const BenchOptions& options, std::string_view figure) {
+  return figure.starts_with(options.only);
+}
+
 // What each transport costs when nothing else is done.
 absl::Status RunFloor(const BenchOptions& options);
 // The product over those floors, in the same rounds.

@@ -126,6 +126,7 @@ absl::Status MeasurePairing(Bench& bench, const Pairing& pairing) {
   if (!table.ok()) return table.status();
   for (std::uint32_t outstanding : pairing.outstanding) {
     for (std::uint32_t rows : kBatchSizes) {
+      if (!Wanted(bench.options, absl::StrCat(pairing.figure, "_", rows))) continue;
       std::fprintf(stderr, "  %s %u rows, %u outstanding\n", pairing.figure.c_str(), rows,
                    outstanding);
       if (absl::Status ok = MeasureSize(bench, pairing, **table, rows, outstanding); !ok.ok())
@@ -156,17 +157,19 @@ absl::Status RunPool(const BenchOptions& options) {
   if (!rows.ok()) return rows.status();
   bench.rows = *std::move(rows);
   std::printf("%s\n\n", DescribeMachine().c_str());
-  if (auto addressing = MeasureAddressing(options); addressing.ok()) {
+  if (Wanted(options, "addressing_us_per_token")) {
+    auto addressing = MeasureAddressing(options);
+    if (!addressing.ok()) return addressing.status();
     bench.figures.push_back(*addressing);
-  } else {
-    return addressing.status();
   }
   for (const Pairing& pairing : Pairings(options)) {
     if (absl::Status ok = MeasurePairing(bench, pairing); !ok.ok()) return ok;
   }
-  auto load = MeasureLoad(options);
-  if (!load.ok()) return load.status();
-  bench.figures.push_back(*load);
+  if (Wanted(options, "load_vs_dd")) {
+    auto load = MeasureLoad(options);
+    if (!load.ok()) return load.status();
+    bench.figures.push_back(*load);
+  }
   PrintTable(bench.figures);
   return options.json.empty() ? absl::OkStatus() : WriteJson(bench.figures, options.json);
 }

@@ -15,6 +15,7 @@ void AddBench(CLI::App& app, const char* name, const char* help,
               std::function<absl::Status()>& chosen) {
   CLI::App* verb = app.add_subcommand(name, help);
   verb->add_flag("--quick", options.quick, "Small table, short rounds");
+  verb->add_option("--only", options.only, "Only figures whose name starts with this");
   verb->add_option("--json", options.json, "Write the figures to this file");
   verb->add_option("--seed", options.seed, "Seed of the row ids");
   verb->add_option("--provider", options.provider, "libfabric provider of the one-sided paths");

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "client/ctl/endpoint.h"
 #include "client/ctl/local_pool.h"
 #include "client/ctl/local_start.h"
@@ -54,12 +55,14 @@ absl::StatusOr<LocalPoolRequest> Request(const Wanted& options) {
   }
   if (!options.fabric.empty()) {
     const std::vector<std::string> known{"auto", "mapped", "stream", "ofi", "ucx"};
-    if (std::find(known.begin(), known.end(), options.fabric) == known.end()) {
-      return UsageError("--fabric: " + UnknownWord("fabric", options.fabric, known));
-    }
-    if (options.fabric == "ucx") {
-      return absl::UnimplementedError(
-          "--fabric ucx: this build has no ucx fabric yet; use auto, mapped, stream or ofi");
+    for (const std::string& name : std::vector<std::string>(absl::StrSplit(options.fabric, ','))) {
+      if (std::find(known.begin(), known.end(), name) == known.end()) {
+        return UsageError("--fabric: " + UnknownWord("fabric", name, known));
+      }
+      if (name == "ucx") {
+        return absl::UnimplementedError(
+            "--fabric ucx: this build has no ucx fabric yet; use auto, mapped, stream or ofi");
+      }
     }
     request.fabric = options.fabric;
   }
@@ -219,7 +222,7 @@ Action DeclareLocal(Options app) {
   Options down = app.Subcommand("down", "Stop the pool; tables come back with the next `up`");
   up.Number("--nodes", &options->nodes, "Pool nodes (3)");
   up.Text("--memory-per-node", &options->memory, "Table memory of each node (1GiB)");
-  up.Text("--fabric", &options->fabric, "auto, mapped, stream, ofi or ucx (auto)");
+  up.Text("--fabric", &options->fabric, "auto, or some of mapped, stream, ofi, ucx with commas (auto)");
   up.Number("--port", &options->port,
             "Port of the controller; 0: any free one (7700 unless taken)");
   down.Flag("--purge", &options->purge, "Remove the data directory as well");
