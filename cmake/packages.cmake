@@ -13,7 +13,7 @@ find_package(CLI11 REQUIRED)
 find_package(yaml-cpp REQUIRED)
 pkg_check_modules(NUMA REQUIRED IMPORTED_TARGET numa)
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
-pkg_check_modules(FABRIC REQUIRED IMPORTED_TARGET libfabric)
+pkg_check_modules(FABRIC REQUIRED libfabric)  # the headers; nothing links it
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 if(ENGRAM_WITH_GRPC)
   find_package(Protobuf REQUIRED)

@@ -14,14 +14,19 @@
 
 #include "absl/strings/str_cat.h"
 #include "bench/driver/paths.h"
+#include "fabric/ofi/libfabric.h"
 
 namespace engram::bench {
 namespace {
 
 constexpr std::size_t kMaxAddress = 256;
 
+using fabric::ofi::Libfabric;
+
 absl::Status Failed(const char* call, int rc) {
-  return absl::UnavailableError(absl::StrCat(call, ": ", fi_strerror(-rc)));
+  const auto library = fabric::ofi::LoadLibfabric();
+  return absl::UnavailableError(
+      absl::StrCat(call, ": ", library.ok() ? (*library)->Explain(rc) : absl::StrCat(rc)));
 }
 
 template <class Object>
@@ -31,7 +36,7 @@ void CloseFid(Object* object) {
 
 // An endpoint with its completion queue and address vector; one for each side.
 struct Side {
-  fi_info* info = nullptr;
+  fabric::ofi::Info info;
   fid_fabric* fabric = nullptr;
   fid_domain* domain = nullptr;
   fid_av* av = nullptr;
@@ -48,19 +53,22 @@ struct Side {
     CloseFid(av);
     CloseFid(domain);
     CloseFid(fabric);
-    if (info != nullptr) fi_freeinfo(info);
   }
 
   absl::Status Open(const std::string& provider, bool sleeps) {
-    fi_info* hints = fi_allocinfo();
+    const auto loaded = fabric::ofi::LoadLibfabric();
+    if (!loaded.ok()) return loaded.status();
+    const Libfabric& library = **loaded;
+    fabric::ofi::Info hints(library.dupinfo(nullptr), {&library});
     hints->ep_attr->type = FI_EP_RDM;
     hints->caps = FI_RMA | FI_READ | FI_REMOTE_READ;
     hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
     hints->fabric_attr->prov_name = strdup(provider.c_str());
     const bool by_ip = provider != "shm";
-    int rc = fi_getinfo(FI_VERSION(1, 17), by_ip ? "127.0.0.1" : nullptr, nullptr,
-                        by_ip ? FI_SOURCE : 0, hints, &info);
-    fi_freeinfo(hints);
+    fi_info* found = nullptr;
+    int rc = library.getinfo(FI_VERSION(1, 17), by_ip ? "127.0.0.1" : nullptr, nullptr,
+                             by_ip ? FI_SOURCE : 0, hints.get(), &found);
+    info = fabric::ofi::Info(found, {&library});
     if (rc != 0) return Failed(absl::StrCat("fi_getinfo for provider ", provider).c_str(), rc);
     fi_cq_attr cq_attr{};
     cq_attr.format = FI_CQ_FORMAT_CONTEXT;
@@ -68,11 +76,12 @@ struct Side {
     cq_attr.wait_obj = sleeps ? FI_WAIT_UNSPEC : FI_WAIT_NONE;
     fi_av_attr av_attr{};
     av_attr.type = FI_AV_TABLE;
-    if ((rc = fi_fabric(info->fabric_attr, &fabric, nullptr)) != 0) return Failed("fi_fabric", rc);
-    if ((rc = fi_domain(fabric, info, &domain, nullptr)) != 0) return Failed("fi_domain", rc);
+    if ((rc = library.fabric(info->fabric_attr, &fabric, nullptr)) != 0)
+      return Failed("fi_fabric", rc);
+    if ((rc = fi_domain(fabric, info.get(), &domain, nullptr)) != 0) return Failed("fi_domain", rc);
     if ((rc = fi_av_open(domain, &av_attr, &av, nullptr)) != 0) return Failed("fi_av_open", rc);
     if ((rc = fi_cq_open(domain, &cq_attr, &cq, nullptr)) != 0) return Failed("fi_cq_open", rc);
-    if ((rc = fi_endpoint(domain, info, &ep, nullptr)) != 0) return Failed("fi_endpoint", rc);
+    if ((rc = fi_endpoint(domain, info.get(), &ep, nullptr)) != 0) return Failed("fi_endpoint", rc);
     if ((rc = fi_ep_bind(ep, &av->fid, 0)) != 0) return Failed("fi_ep_bind", rc);
     if ((rc = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV)) != 0)
       return Failed("fi_ep_bind", rc);

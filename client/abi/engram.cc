@@ -11,9 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "client/abi/arguments.h"
 #include "client/rpc/pool.h"
+#include "engram/mutex.h"
 
 using engram::client::Pool;
 using engram::client::ReadPart;
@@ -32,17 +34,19 @@ void WatchForks() {
 }
 
 struct LogSink {
-  std::mutex mutex;
-  engram_log_fn log = nullptr;
-  void* user = nullptr;
+  engram::Mutex mutex;
+  engram_log_fn log ABSL_GUARDED_BY(mutex) = nullptr;
+  void* user ABSL_GUARDED_BY(mutex) = nullptr;
 };
 LogSink& Sink() {
   static auto* const sink = new LogSink();  // never destroyed: threads may outlive main's statics
   return *sink;
 }
+// The lock is held over the call, which may not come back here: when engram_set_log returns, nobody
+// uses what was set before.
 void Log(int level, const std::string& message) {
   LogSink& sink = Sink();
-  std::lock_guard lock(sink.mutex);
+  engram::MutexLock lock(&sink.mutex);
   if (sink.log != nullptr) sink.log(level, message.c_str(), sink.user);
 }
 
@@ -280,7 +284,7 @@ const char* engram_last_error(void) { return last_error.c_str(); }
 
 void engram_set_log(engram_log_fn log, void* user) {
   LogSink& sink = Sink();
-  std::lock_guard lock(sink.mutex);
+  engram::MutexLock lock(&sink.mutex);
   sink.log = log;
   sink.user = user;
 }

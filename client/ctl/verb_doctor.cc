@@ -74,8 +74,9 @@ absl::Status Doctor(const Invocation& invocation) {
   if (!format.ok()) return format.status();
   Host host = Host::Real();
   host.fabric_providers = []() -> absl::StatusOr<std::vector<std::string>> {
-    std::vector<std::string> providers = fabric::ofi::ListProviders();
-    if (providers.empty()) return absl::NotFoundError("no provider can do remote reads");
+    auto providers = fabric::ofi::ListProviders();
+    if (providers.ok() && providers->empty())
+      return absl::NotFoundError("no provider can do remote reads");
     return providers;
   };
   std::vector<Check> checks = RunChecks(host);

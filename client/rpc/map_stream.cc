@@ -48,9 +48,15 @@ void MapStream::OnReadDone(bool ok) {
 void MapStream::OnDone(const grpc::Status& status) {
   if (why_.ok()) why_ = wire::FromGrpc(status);
   if (why_.ok()) why_ = absl::UnavailableError("the controller ended the stream");
-  loop_->Post([self = shared_from_this()] { self->outlets_.lost(self->why_); });
-  done_.Notify();
-  self_.reset();
+  // The loop drops the last reference: this thread is one of those that end with the last channel
+  // of the process, and would wait for itself. Where the loop has stopped, the stream stays for
+  // ever.
+  const std::shared_ptr<DutyLoop> loop = loop_;  // this may be gone when Post returns
+  loop->Post([self = shared_from_this()] {
+    self->outlets_.lost(self->why_);
+    self->self_.reset();
+    self->done_.Notify();
+  });
 }
 
 bool MapStream::WaitDone(Duration timeout) {

@@ -1,5 +1,5 @@
 // One WatchMap subscription: hands whole deltas to the client's loop. It decides nothing:
-// MapFollower does. Thread-safe.
+// MapFollower does. Never destroyed on a thread of gRPC's. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -25,7 +25,9 @@ class MapStream final : public grpc::ClientReadReactor<v1::WatchMapResponse>,
                                          std::shared_ptr<grpc::Channel> channel,
                                          const v1::WatchMapRequest& request, Outlets outlets);
   void Cancel() { call_.TryCancel(); }
+  // As in SessionStream.
   bool WaitDone(Duration timeout);
+  bool IsDone() const { return done_.HasBeenNotified(); }
 
   void OnReadDone(bool ok) override;
   void OnDone(const grpc::Status& status) override;
@@ -42,7 +44,7 @@ class MapStream final : public grpc::ClientReadReactor<v1::WatchMapResponse>,
   wire::MapDeltaAssembler assembler_;
   absl::Status why_;
   absl::Notification done_;
-  std::shared_ptr<MapStream> self_;  // until OnDone
+  std::shared_ptr<MapStream> self_;  // until the loop has heard of the end
 };
 
 }  // namespace engram::client

@@ -133,20 +133,23 @@ PoolCore::~PoolCore() {
   if (keeper_ == nullptr) return;
   SayGoodbye();
   std::vector<std::shared_ptr<SessionStream>> streams;
-  std::shared_ptr<MapStream> map_stream;
+  std::vector<std::shared_ptr<MapStream>> map_streams;
   loop_->Do([&] {
+    streams = std::move(ending_sessions_);
+    map_streams = std::move(ending_maps_);
     for (auto& [node, entry] : nodes_) {
       keeper_->Void(node);
       keeper_->ReleaseAll(node);
       if (entry.stream != nullptr) streams.push_back(entry.stream);
     }
-    map_stream = map_stream_;
+    if (map_stream_ != nullptr) map_streams.push_back(map_stream_);
   });
-  // The loop still runs: a stream that is being handled there can end.
+  // The loop still runs: that is where a stream ends.
   for (const auto& stream : streams) stream->Cancel();
-  if (map_stream != nullptr) map_stream->Cancel();
-  for (const auto& stream : streams) stream->WaitDone(kGoodbyeTimeout);
-  if (map_stream != nullptr) map_stream->WaitDone(kGoodbyeTimeout);
+  for (const auto& stream : map_streams) stream->Cancel();
+  const Instant deadline = Now() + kGoodbyeTimeout;
+  for (const auto& stream : streams) stream->WaitDone(deadline - Now());
+  for (const auto& stream : map_streams) stream->WaitDone(deadline - Now());
   loop_->Stop();
 }
 

@@ -119,6 +119,9 @@ class PoolCore {
   std::map<NodeId, NodeEntry> nodes_;
   std::map<RouteBoard*, OpenTable> tables_;
   std::vector<Reaching> reaching_;
+  // Cancelled, replaced by others and not done when they were last looked at.
+  std::vector<std::shared_ptr<SessionStream>> ending_sessions_;
+  std::vector<std::shared_ptr<MapStream>> ending_maps_;
   std::deque<std::pair<NodeId, session::Event>> pending_;
   bool leaving_ = false;
 

@@ -14,6 +14,14 @@ constexpr Duration kReachTimeout = std::chrono::seconds(1);
 
 Instant Now() { return SystemClock::Get().Now(); }
 
+// Whoever closes the pool waits for those that are not done.
+template <class Stream>
+void EndLater(std::shared_ptr<Stream> stream, std::vector<std::shared_ptr<Stream>>* ending) {
+  stream->Cancel();
+  std::erase_if(*ending, [](const auto& old) { return old->IsDone(); });
+  ending->push_back(std::move(stream));
+}
+
 template <class... F>
 struct Overloaded : F... {
   using F::operator()...;
@@ -55,7 +63,7 @@ void PoolCore::FeedMap(const MapFollower::Event& event) {
 
 void PoolCore::Subscribe(const MapFollower::Subscribe& subscribe) {
   if (leaving_) return;
-  if (map_stream_ != nullptr) map_stream_->Cancel();
+  if (map_stream_ != nullptr) EndLater(std::move(map_stream_), &ending_maps_);
   v1::WatchMapRequest request;
   request.mutable_caller()->set_client(options_.client_name);
   request.mutable_caller()->set_tenant(options_.tenant);
@@ -214,7 +222,7 @@ void PoolCore::Carry(const NodeId& node, session::Action& action) {
 void PoolCore::OpenStream(const NodeId& node, const session::OpenStream& open) {
   if (leaving_) return;
   NodeEntry& entry = nodes_[node];
-  if (entry.stream != nullptr) entry.stream->Cancel();
+  if (entry.stream != nullptr) EndLater(std::move(entry.stream), &ending_sessions_);
   entry.endpoint = open.endpoint;
   SessionStream::Outlets outlets;
   outlets.heard = [this, node, opening = open.session](NodeMessage message) {

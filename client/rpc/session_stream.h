@@ -1,5 +1,6 @@
 // One read session's gRPC stream: carries messages both ways between a node and the client's loop.
-// It decides nothing: ClientSession does. Thread-safe.
+// It decides nothing: ClientSession does. It is destroyed on the loop or by who drops it last,
+// never on a thread of gRPC's. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -36,8 +37,10 @@ class SessionStream final
   void Close();
   // Ends it now.
   void Cancel() { call_.TryCancel(); }
-  // Waits until gRPC is done with the stream; false when it still is not at `deadline`.
+  // Waits until gRPC and the loop are done with the stream; false when they are not in time.
+  // REQUIRES: the loop runs; not on its thread.
   bool WaitDone(Duration timeout);
+  bool IsDone() const { return done_.HasBeenNotified(); }
 
   void OnReadDone(bool ok) override;
   void OnWriteDone(bool ok) override;
@@ -56,7 +59,7 @@ class SessionStream final
   v1::ReadSessionResponse in_;
   absl::Status why_;
   absl::Notification done_;
-  std::shared_ptr<SessionStream> self_;  // until OnDone
+  std::shared_ptr<SessionStream> self_;  // until the loop has heard of the end
 
   Mutex mutex_;
   std::deque<v1::ReadSessionRequest> out_ ABSL_GUARDED_BY(mutex_);  // the first is being written

@@ -31,19 +31,19 @@ void FindOwner(OfiPeer* peer) {
 }  // namespace
 
 PeerId OfiPeers::Add(std::shared_ptr<OfiPeer> peer) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   peers_.push_back(std::move(peer));
   return PeerId(static_cast<std::uint32_t>(peers_.size()));
 }
 
 void OfiPeers::Remove(PeerId id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (id.value() == 0 || id.value() > peers_.size()) return;
   if (auto peer = std::move(peers_[id.value() - 1])) peer->removed.store(true);
 }
 
 std::shared_ptr<const OfiPeer> OfiPeers::Find(PeerId id) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (id.value() == 0 || id.value() > peers_.size()) return nullptr;
   return peers_[id.value() - 1];
 }

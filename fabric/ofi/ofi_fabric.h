@@ -4,9 +4,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "engram/mutex.h"
 #include "fabric/fabric.h"
 #include "fabric/ofi/provider.h"
 
@@ -34,8 +35,8 @@ class OfiPeers {
   std::shared_ptr<const OfiPeer> Find(PeerId id) const;
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<OfiPeer>> peers_;  // index = id - 1
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<OfiPeer>> peers_ ABSL_GUARDED_BY(mutex_);  // index = id - 1
 };
 
 // The caller's memory, registered where the provider wants it.

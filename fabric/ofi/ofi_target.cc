@@ -35,7 +35,7 @@ absl::StatusOr<std::unique_ptr<OfiTarget>> OfiTarget::Open(const OfiTargetOption
   if (!hello.ok()) return hello.status();
   target->hello_registration_ = *std::move(hello);
 
-  TargetLocation& location = target->location_;
+  TargetLocation location;
   location.provider = target->provider_->name();
   location.incarnation = options.incarnation;
   location.hello_address = target->hello_registration_.address;
@@ -44,10 +44,13 @@ absl::StatusOr<std::unique_ptr<OfiTarget>> OfiTarget::Open(const OfiTargetOption
   std::size_t bytes = location.name.size();
   if (int error = fi_getname(&target->endpoint_.ep->fid, location.name.data(), &bytes);
       error != 0) {
-    return absl::UnavailableError(absl::StrCat("libfabric provider ", location.provider,
-                                               ": fi_getname failed: ", fi_strerror(-error)));
+    return target->provider_->Failed("fi_getname", error);
   }
   location.name.resize(bytes);
+  {
+    MutexLock lock(&target->mutex_);
+    target->location_ = std::move(location);
+  }
   if (target->info_.target_progress) {
     target->thread_ = std::thread([raw = target.get()] { raw->Progress(); });
   }
@@ -57,12 +60,12 @@ absl::StatusOr<std::unique_ptr<OfiTarget>> OfiTarget::Open(const OfiTargetOption
 OfiTarget::~OfiTarget() { Stop(); }
 
 PathAddress OfiTarget::address() const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return {FabricKind::kOfi, FormatLocation(location_), true, provider_->offloaded(), 0};
 }
 
 void OfiTarget::SetIncarnation(Incarnation incarnation) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   // Nobody reads it before the address that names this incarnation is known.
   hello_.incarnation = incarnation.value();
   location_.incarnation = incarnation;
@@ -101,14 +104,14 @@ absl::StatusOr<ExposedRegion> OfiTarget::Expose(const ExposedMemory& memory) {
       provider_->Register({memory.slab->data() + memory.offset, memory.length}, FI_REMOTE_READ);
   if (!registration.ok()) return registration.status();
   const ExposedRegion region{registration->address, memory.length, registration->key};
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   regions_.emplace(region.key, *std::move(registration));
   return region;
 }
 
 void OfiTarget::Hide(std::uint64_t key) {
   {
-    std::lock_guard lock(mutex_);
+    MutexLock lock(&mutex_);
     if (regions_.erase(key) == 0) return;
   }
   if (!thread_.joinable()) return;

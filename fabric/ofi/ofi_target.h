@@ -8,9 +8,10 @@
 #include <atomic>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
+#include "engram/mutex.h"
 #include "fabric/ofi/provider.h"
 #include "fabric/target.h"
 
@@ -47,14 +48,14 @@ class OfiTarget final : public Target {
 
   std::shared_ptr<Provider> provider_;
   FabricInfo info_;
-  TargetLocation location_;  // under mutex_
   WaitMode wait_;
   bool can_block_ = false;
   alignas(64) HelloRegion hello_;
   Registration hello_registration_;
   Endpoint endpoint_;
-  mutable std::mutex mutex_;
-  std::map<std::uint64_t, Registration> regions_;
+  mutable Mutex mutex_;
+  TargetLocation location_ ABSL_GUARDED_BY(mutex_);
+  std::map<std::uint64_t, Registration> regions_ ABSL_GUARDED_BY(mutex_);
   // Turns of the progress thread: a read that was being answered when Hide deregistered is over two
   // turns later.
   std::atomic<std::uint64_t> turns_{0};

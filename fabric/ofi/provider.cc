@@ -22,13 +22,8 @@ namespace {
 constexpr std::uint32_t kApiVersion = FI_VERSION(1, 15);
 constexpr std::uint64_t kMaxReadBytes = std::uint64_t{1} << 30;
 
-struct InfoFree {
-  void operator()(fi_info* info) const { fi_freeinfo(info); }
-};
-using Info = std::unique_ptr<fi_info, InfoFree>;
-
-Info Hints(const std::string& provider) {
-  Info hints(fi_allocinfo());
+Info Hints(const Libfabric& library, const std::string& provider) {
+  Info hints(library.dupinfo(nullptr), InfoFree{&library});
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps = FI_RMA | FI_READ | FI_REMOTE_READ;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
@@ -39,26 +34,11 @@ Info Hints(const std::string& provider) {
   return hints;
 }
 
-// With cross-memory attach the shm provider reads any address of the target without looking at
-// keys, or lets the target write into a reader that has abandoned the read. Through its shared
-// segments it does neither. The provider reads its environment once, at the first fi_getinfo of the
-// process.
-void PrepareLibfabric() {
-  static const bool prepared = setenv("FI_SHM_DISABLE_CMA", "1", 1) == 0;
-  static_cast<void>(prepared);
-}
-
 std::string Memlock() {
   rlimit limit{};
   getrlimit(RLIMIT_MEMLOCK, &limit);
   if (limit.rlim_cur == RLIM_INFINITY) return "memlock is unlimited";
   return absl::StrCat("memlock is ", limit.rlim_cur >> 10, " KiB");
-}
-
-absl::Status Failed(const std::string& provider, std::string_view call, int error) {
-  return absl::UnavailableError(absl::StrCat("libfabric provider ", provider, ": ",
-                                             absl::string_view(call.data(), call.size()),
-                                             " failed: ", fi_strerror(std::abs(error))));
 }
 
 bool IsOffloaded(const std::string& provider) {
@@ -68,37 +48,56 @@ bool IsOffloaded(const std::string& provider) {
   return false;
 }
 
+// Sorted, each once.
+std::vector<std::string> Providers(const Libfabric& library) {
+  std::vector<std::string> names;
+  const Info hints = Hints(library, "");
+  fi_info* all = nullptr;
+  if (library.getinfo(kApiVersion, nullptr, nullptr, 0, hints.get(), &all) != 0) return names;
+  for (const fi_info* info = all; info != nullptr; info = info->next) {
+    names.emplace_back(info->fabric_attr->prov_name);
+  }
+  library.freeinfo(all);
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<Provider>> Provider::Open(const ProviderOptions& options) {
+  auto library = LoadLibfabric();
+  if (!library.ok()) return library.status();
   std::shared_ptr<Provider> provider(new Provider);
   provider->name_ = options.provider;
-  PrepareLibfabric();
+  provider->library_ = *library;
   if (provider->is_shm()) RemoveStaleShmFiles();
-  const Info hints = Hints(options.provider);
+  const Info hints = Hints(**library, options.provider);
   const char* node = provider->is_shm() || options.bind.empty() ? nullptr : options.bind.c_str();
-  const int error = fi_getinfo(kApiVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
-                               hints.get(), &provider->info_);
+  fi_info* info = nullptr;
+  const int error = (*library)->getinfo(kApiVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
+                                        hints.get(), &info);
   if (error != 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "libfabric provider ", options.provider, " cannot be used",
         node != nullptr ? absl::StrCat(" on ", node) : "", ": fi_getinfo says \"",
-        fi_strerror(-error), "\"; providers with remote reads on this machine: ",
-        absl::StrJoin(ListProviders(), ", "), "; choose one of them or install the device"));
+        (*library)->Explain(error), "\"; providers with remote reads on this machine: ",
+        absl::StrJoin(Providers(**library), ", "), "; choose one of them or install the device"));
   }
+  provider->info_ = Info(info, InfoFree{*library});
   if (absl::Status status = provider->OpenDomain(); !status.ok()) return status;
   return provider;
 }
 
 absl::Status Provider::OpenDomain() {
   fid_fabric* fabric = nullptr;
-  if (int error = fi_fabric(info_->fabric_attr, &fabric, nullptr); error != 0) {
-    return Failed(name_, "fi_fabric", error);
+  if (int error = library_->fabric(info_->fabric_attr, &fabric, nullptr); error != 0) {
+    return Failed("fi_fabric", error);
   }
   fabric_.reset(fabric);
   fid_domain* domain = nullptr;
-  if (int error = fi_domain(fabric, info_, &domain, nullptr); error != 0) {
-    return Failed(name_, "fi_domain", error);
+  if (int error = fi_domain(fabric, info_.get(), &domain, nullptr); error != 0) {
+    return Failed("fi_domain", error);
   }
   domain_.reset(domain);
   const int mode = info_->domain_attr->mr_mode;
@@ -109,10 +108,10 @@ absl::Status Provider::OpenDomain() {
   return absl::OkStatus();
 }
 
-Provider::~Provider() {
-  domain_.reset();
-  fabric_.reset();
-  if (info_ != nullptr) fi_freeinfo(info_);
+absl::Status Provider::Failed(std::string_view call, int error) const {
+  return absl::UnavailableError(absl::StrCat("libfabric provider ", name_, ": ",
+                                             absl::string_view(call.data(), call.size()),
+                                             " failed: ", library_->Explain(error)));
 }
 
 std::uint32_t Provider::local_iov_limit() const {
@@ -151,7 +150,7 @@ absl::StatusOr<Endpoint> Provider::OpenEndpoint(std::size_t completions, bool bl
   av_attr.count = 1;
   fid_av* av = nullptr;
   if (int error = fi_av_open(domain_.get(), &av_attr, &av, nullptr); error != 0) {
-    return Failed(name_, "fi_av_open", error);
+    return Failed("fi_av_open", error);
   }
   out.av.reset(av);
   // The wait of shm yields the processor in a loop and forgets its timeout.
@@ -167,17 +166,17 @@ absl::StatusOr<Endpoint> Provider::OpenEndpoint(std::size_t completions, bool bl
     cq_attr.wait_obj = FI_WAIT_NONE;
     error = fi_cq_open(domain_.get(), &cq_attr, &cq, nullptr);
   }
-  if (error != 0) return Failed(name_, "fi_cq_open", error);
+  if (error != 0) return Failed("fi_cq_open", error);
   out.cq.reset(cq);
   if (can_block != nullptr) *can_block = blocking;
   fid_ep* ep = nullptr;
-  error = fi_endpoint(domain_.get(), info_, &ep, nullptr);
-  if (error != 0) return Failed(name_, "fi_endpoint", error);
+  error = fi_endpoint(domain_.get(), info_.get(), &ep, nullptr);
+  if (error != 0) return Failed("fi_endpoint", error);
   out.ep.reset(ep);
   error = fi_ep_bind(ep, &av->fid, 0);
   if (error == 0) error = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV);
   if (error == 0) error = fi_enable(ep);
-  if (error != 0) return Failed(name_, "fi_enable", error);
+  if (error != 0) return Failed("fi_enable", error);
   return out;
 }
 
@@ -197,7 +196,7 @@ absl::StatusOr<Registration> Provider::Register(std::span<const std::byte> memor
   if (error != 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("libfabric provider ", name_, " cannot register ", memory.size(),
-                     " bytes: ", fi_strerror(-error), "; ", Memlock(),
+                     " bytes: ", library_->Explain(error), "; ", Memlock(),
                      "; raise memlock (or run with CAP_IPC_LOCK), or hold less on this node"));
   }
   const std::uint64_t base =
@@ -209,19 +208,10 @@ absl::StatusOr<Registration> Provider::Register(std::span<const std::byte> memor
   return out;
 }
 
-std::vector<std::string> ListProviders() {
-  PrepareLibfabric();
-  std::vector<std::string> names;
-  const Info hints = Hints("");
-  fi_info* all = nullptr;
-  if (fi_getinfo(kApiVersion, nullptr, nullptr, 0, hints.get(), &all) != 0) return names;
-  for (const fi_info* info = all; info != nullptr; info = info->next) {
-    names.emplace_back(info->fabric_attr->prov_name);
-  }
-  fi_freeinfo(all);
-  std::sort(names.begin(), names.end());
-  names.erase(std::unique(names.begin(), names.end()), names.end());
-  return names;
+absl::StatusOr<std::vector<std::string>> ListProviders() {
+  auto library = LoadLibfabric();
+  if (!library.ok()) return library.status();
+  return Providers(**library);
 }
 
 void RemoveStaleShmFiles() {

@@ -14,11 +14,13 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "fabric/fabric.h"
+#include "fabric/ofi/libfabric.h"
 
 namespace engram::fabric::ofi {
 
@@ -53,9 +55,9 @@ struct Registration {
 // Thread-safe.
 class Provider {
  public:
-  // FailedPrecondition names the provider, what fi_getinfo said and which providers there are.
+  // Unavailable: libfabric is not there. FailedPrecondition names the provider, what fi_getinfo
+  // said and which providers there are.
   static absl::StatusOr<std::shared_ptr<Provider>> Open(const ProviderOptions& options);
-  ~Provider();
 
   const std::string& name() const { return name_; }
   FabricInfo Describe() const;
@@ -75,12 +77,16 @@ class Provider {
   absl::StatusOr<Registration> Register(std::span<const std::byte> memory,
                                         std::uint64_t access) const;
 
+  // Unavailable, for a call of this provider that returned `error`.
+  absl::Status Failed(std::string_view call, int error) const;
+
  private:
   Provider() = default;
   absl::Status OpenDomain();
 
   std::string name_;
-  fi_info* info_ = nullptr;
+  const Libfabric* library_ = nullptr;
+  Info info_;
   Fid<fid_fabric> fabric_;
   Fid<fid_domain> domain_;
   bool virtual_addresses_ = false;
@@ -90,7 +96,8 @@ class Provider {
 };
 
 // Names of the providers that can do remote reads on this machine, e.g. "tcp;ofi_rxm", "shm".
-std::vector<std::string> ListProviders();
+// Unavailable: libfabric is not there.
+absl::StatusOr<std::vector<std::string>> ListProviders();
 
 // Removes what the shm provider of processes that died by a signal left in /dev/shm.
 void RemoveStaleShmFiles();

@@ -10,7 +10,7 @@ std::uint64_t Grants::Add(std::unique_ptr<RowSource> source, std::uint64_t lengt
   region->length = length;
   region->memory = source->Memory();
   region->source = std::move(source);
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   // 64 random bits: a key that was used before comes back with a chance of 2^-64 a draw.
   do {
     region->key = random_.Next();
@@ -21,19 +21,17 @@ std::uint64_t Grants::Add(std::unique_ptr<RowSource> source, std::uint64_t lengt
 }
 
 void Grants::Remove(std::uint64_t key) {
-  std::unique_lock lock(mutex_);
+  MutexLock lock(&mutex_);
   auto found = regions_.find(key);
   if (found == regions_.end()) return;
   std::unique_ptr<Region> region = std::move(found->second);
   regions_.erase(found);
   for (const auto& session : sessions_) session->allowed.erase(key);
-  ++removals_;
-  unpinned_.wait(lock, [&] { return region->pins == 0; });
-  --removals_;
+  mutex_.Await([&] { return region->pins == 0; });
 }
 
 void Grants::Admit(const SessionToken& token) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   for (const auto& session : sessions_) {
     if (session->token == token) return;
   }
@@ -42,7 +40,7 @@ void Grants::Admit(const SessionToken& token) {
 }
 
 void Grants::Dismiss(const SessionToken& token) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   std::erase_if(sessions_, [&](const std::shared_ptr<Session>& session) {
     if (session->token != token) return false;
     session->dismissed = true;
@@ -52,7 +50,7 @@ void Grants::Dismiss(const SessionToken& token) {
 }
 
 void Grants::Allow(const SessionToken& token, std::uint64_t key) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   const auto region = regions_.find(key);
   if (region == regions_.end()) return;
   for (const auto& session : sessions_) {
@@ -61,14 +59,14 @@ void Grants::Allow(const SessionToken& token, std::uint64_t key) {
 }
 
 void Grants::Disallow(const SessionToken& token, std::uint64_t key) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   for (const auto& session : sessions_) {
     if (session->token == token) session->allowed.erase(key);
   }
 }
 
 std::shared_ptr<Grants::Session> Grants::Find(const SessionToken& token) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   std::shared_ptr<Session> found;
   for (const auto& session : sessions_) {
     if (SameToken(session->token, token)) found = session;
@@ -77,12 +75,12 @@ std::shared_ptr<Grants::Session> Grants::Find(const SessionToken& token) const {
 }
 
 bool Grants::Dismissed(const Session& session) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   return session.dismissed;
 }
 
 void Grants::Pin(const Session& session, std::span<const std::uint64_t> keys, Region** out) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   for (std::size_t i = 0; i < keys.size(); ++i) {
     const auto found = session.allowed.find(keys[i]);
     out[i] = found == session.allowed.end() ? nullptr : found->second;
@@ -91,11 +89,10 @@ void Grants::Pin(const Session& session, std::span<const std::uint64_t> keys, Re
 }
 
 void Grants::Unpin(std::span<Region* const> regions) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   for (Region* region : regions) {
     if (region != nullptr) --region->pins;
   }
-  if (removals_ > 0) unpinned_.notify_all();
 }
 
 }  // namespace engram::fabric::stream

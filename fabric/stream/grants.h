@@ -2,15 +2,15 @@
 // under the lock, copies without it, and unpins; Remove waits for the pins. Thread-safe.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "engram/ids.h"
+#include "engram/mutex.h"
 #include "engram/random.h"
 #include "fabric/stream/row_source.h"
 
@@ -55,12 +55,11 @@ class Grants {
   void Unpin(std::span<Region* const> regions);
 
  private:
-  mutable std::mutex mutex_;
-  std::condition_variable unpinned_;
-  SystemRandom random_;
-  std::uint32_t removals_ = 0;  // threads inside Remove
-  absl::flat_hash_map<std::uint64_t, std::unique_ptr<Region>, KeyHash> regions_;
-  std::vector<std::shared_ptr<Session>> sessions_;
+  mutable Mutex mutex_;
+  SystemRandom random_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::uint64_t, std::unique_ptr<Region>, KeyHash> regions_
+      ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Session>> sessions_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace engram::fabric::stream

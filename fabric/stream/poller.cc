@@ -50,7 +50,7 @@ void Poller::Wake() {
 
 void Poller::Adopt(std::unique_ptr<PeerConnection> connection) {
   {
-    std::lock_guard lock(inbox_mutex_);
+    MutexLock lock(&inbox_mutex_);
     inbox_connections_.push_back(std::move(connection));
   }
   Wake();
@@ -94,7 +94,7 @@ void Poller::Run() {
   // A source that still works writes into its job's buffer: wait for it.
   while (asynchronous_ > 0) LookAtSockets(-1);
   SweepClosed();
-  std::lock_guard lock(inbox_mutex_);
+  MutexLock lock(&inbox_mutex_);
   inbox_connections_.clear();
 }
 
@@ -172,7 +172,7 @@ void Poller::TakeInbox() {
   std::vector<std::unique_ptr<PeerConnection>> connections;
   std::vector<Job*> jobs;
   {
-    std::lock_guard lock(inbox_mutex_);
+    MutexLock lock(&inbox_mutex_);
     connections.swap(inbox_connections_);
     jobs.swap(inbox_jobs_);
   }
@@ -243,7 +243,7 @@ Job* Poller::TakeJob(PeerConnection* connection) {
     Job* job = all_jobs_.back().get();
     job->resume = [this, job] {
       // Wakes under the lock: the poller may go away as soon as it has seen the last job.
-      std::lock_guard lock(inbox_mutex_);
+      MutexLock lock(&inbox_mutex_);
       inbox_jobs_.push_back(job);
       Wake();
     };

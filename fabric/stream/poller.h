@@ -8,17 +8,17 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <memory>
-#include <mutex>
 #include <span>
 #include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "engram/clock.h"
+#include "engram/mutex.h"
 #include "fabric/fabric.h"
 #include "fabric/stream/grants.h"
 #include "fabric/stream/peer_connection.h"
@@ -117,9 +117,9 @@ class Poller {
   std::atomic<std::uint64_t> rows_[2] = {};
   std::atomic<std::uint64_t> messages_[2] = {};
 
-  std::mutex inbox_mutex_;
-  std::vector<std::unique_ptr<PeerConnection>> inbox_connections_;
-  std::vector<Job*> inbox_jobs_;
+  Mutex inbox_mutex_;
+  std::vector<std::unique_ptr<PeerConnection>> inbox_connections_ ABSL_GUARDED_BY(inbox_mutex_);
+  std::vector<Job*> inbox_jobs_ ABSL_GUARDED_BY(inbox_mutex_);
   std::atomic<bool> inbox_filled_{false};
 };
 

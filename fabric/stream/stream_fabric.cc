@@ -96,14 +96,14 @@ absl::Status Judge(const HelloReply& reply, const PeerAddress& wanted) {
 }  // namespace
 
 PeerId PeerTable::Add(std::shared_ptr<Peer> peer) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   peer->id = PeerId(static_cast<std::uint32_t>(peers_.size() + 1));
   peers_.push_back(std::move(peer));
   return peers_.back()->id;
 }
 
 void PeerTable::Remove(PeerId id) {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (id.value() == 0 || id.value() > peers_.size()) return;
   std::shared_ptr<Peer> peer = std::move(peers_[id.value() - 1]);
   if (peer == nullptr) return;
@@ -112,7 +112,7 @@ void PeerTable::Remove(PeerId id) {
 }
 
 std::shared_ptr<const Peer> PeerTable::Find(PeerId id) const {
-  std::lock_guard lock(mutex_);
+  MutexLock lock(&mutex_);
   if (id.value() == 0 || id.value() > peers_.size()) return nullptr;
   return peers_[id.value() - 1];
 }

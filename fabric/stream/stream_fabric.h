@@ -5,9 +5,10 @@
 
 #include <atomic>
 #include <memory>
-#include <mutex>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "engram/mutex.h"
 #include "fabric/fabric.h"
 #include "fabric/stream/client_connection.h"
 
@@ -29,8 +30,8 @@ class PeerTable {
   std::uint64_t removals() const { return removals_.load(std::memory_order_acquire); }
 
  private:
-  mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<Peer>> peers_;  // index = id - 1
+  mutable Mutex mutex_;
+  std::vector<std::shared_ptr<Peer>> peers_ ABSL_GUARDED_BY(mutex_);  // index = id - 1
   std::atomic<std::uint64_t> removals_{0};
 };
 

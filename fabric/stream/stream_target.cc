@@ -114,7 +114,7 @@ void StreamTarget::Disallow(const SessionToken& session, std::uint64_t key) {
 }
 
 void StreamTarget::Stop() {
-  std::lock_guard lock(stop_mutex_);
+  MutexLock lock(&stop_mutex_);
   if (std::exchange(stopped_, true)) return;
   // The accepting poller first: it is the one that hands connections to the others.
   for (auto& poller : pollers_) poller->Stop();

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
+#include "engram/mutex.h"
 #include "fabric/stream/grants.h"
 #include "fabric/stream/poller.h"
 #include "fabric/target.h"
@@ -56,8 +58,8 @@ class StreamTarget final : public Target {
   std::string unix_path_;
   Grants grants_;
   std::vector<std::unique_ptr<Poller>> pollers_;
-  std::mutex stop_mutex_;
-  bool stopped_ = false;
+  Mutex stop_mutex_;
+  bool stopped_ ABSL_GUARDED_BY(stop_mutex_) = false;
 };
 
 // What both ends of the fabric say about it.

@@ -15,8 +15,9 @@ class OfiRig final : public Rig {
   std::string name() const override { return name_; }
   std::string absent() const override {
     const auto present = ofi::ListProviders();
-    if (std::find(present.begin(), present.end(), provider_) != present.end()) return "";
-    return "no libfabric provider " + provider_ + " here, only " + absl::StrJoin(present, ", ");
+    if (!present.ok()) return std::string(present.status().message());
+    if (std::find(present->begin(), present->end(), provider_) != present->end()) return "";
+    return "no libfabric provider " + provider_ + " here, only " + absl::StrJoin(*present, ", ");
   }
   // A start never takes the address of an earlier one.
   absl::StatusOr<std::unique_ptr<Target>> OpenTarget(const TargetPlace& place) const override {
