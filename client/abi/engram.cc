@@ -1,5 +1,6 @@
 // The C ABI (client/include/engram/engram.h) over Pool and Table. Every function: clear the last
 // error, check the arguments (client/abi/arguments.h), call, turn the status. Nothing throws.
+#include <grpc/grpc.h>
 #include <pthread.h>
 
 #include <atomic>
@@ -28,9 +29,20 @@ thread_local std::string last_error;
 
 // Counts forks on the child's side: handles of the parent are of an older generation.
 std::atomic<std::uint64_t> generation{0};
+// A child that is forked while gRPC runs has gRPC's state without gRPC's threads: a call of its own
+// would wait for ever. gRPC runs from the first pool that opens to some time after the last closed.
+thread_local bool runs_at_fork = false;
+std::atomic<bool> forked_in_use{false};
+
 void WatchForks() {
   static std::once_flag once;
-  std::call_once(once, [] { pthread_atfork(nullptr, nullptr, [] { generation.fetch_add(1); }); });
+  std::call_once(once, [] {
+    pthread_atfork([] { runs_at_fork = grpc_is_initialized() != 0; }, nullptr,
+                   [] {
+                     generation.fetch_add(1);
+                     if (runs_at_fork) forked_in_use.store(true);
+                   });
+  });
 }
 
 struct LogSink {
@@ -87,11 +99,14 @@ struct engram_table {
 
 namespace {
 
+constexpr char kHowToFork[] =
+    "open pools after the last fork, or start the process anew (spawn) instead of forking it";
+
 absl::Status CheckHandle(const char* what, const void* handle, std::uint64_t made) {
   if (handle == nullptr) return absl::InvalidArgumentError(absl::StrCat(what, " is NULL"));
   if (made != generation.load(std::memory_order_relaxed))
-    return absl::FailedPreconditionError(absl::StrCat(
-        what, " belongs to the parent of this forked process: open one of its own in the child"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(what, " belongs to the parent of this forked process: ", kHowToFork));
   return absl::OkStatus();
 }
 absl::Status Check(const engram_pool* pool) {
@@ -304,6 +319,9 @@ engram_status engram_pool_open(const engram_pool_options* options, engram_pool**
     if (!taken.ok()) return taken.status();
     taken->log = Log;
     WatchForks();
+    if (forked_in_use.load())
+      return absl::FailedPreconditionError(
+          absl::StrCat("this process was forked while its parent had a pool in use: ", kHowToFork));
     auto opened = Pool::Open(*taken);
     if (!opened.ok()) return opened.status();
     auto handle = std::make_unique<engram_pool>();

@@ -2,11 +2,14 @@
 #include <engram/engram.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <string>
+#include <thread>
 
 namespace {
 
@@ -46,6 +49,55 @@ TEST(AbiTest, APoolThatDoesNotAnswerIsUnavailableAndNamed) {
   options.endpoints = "nonsense";
   EXPECT_EQ(engram_pool_open(&options, &pool), ENGRAM_INVALID_ARGUMENT);
   EXPECT_THAT(engram_last_error(), HasSubstr("\"nonsense\" is not HOST:PORT"));
+}
+
+engram_status Open(const std::string& endpoint) {
+  engram_pool_options options;
+  engram_pool_options_init(&options);
+  options.endpoints = endpoint.c_str();
+  options.connect_timeout_ns = 200'000'000;
+  engram_pool* pool = nullptr;
+  return engram_pool_open(&options, &pool);
+}
+
+// Forks; what `endpoint` ends with in the child.
+engram_status OpenInChild(const std::string& endpoint) {
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);  // a child that waits for threads it has not
+    const engram_status status = Open(endpoint);
+    const bool says_why = status != ENGRAM_FAILED_PRECONDITION ||
+                          std::string(engram_last_error()).find("forked") != std::string::npos;
+    _exit(says_why ? status : 100);
+  }
+  int status = 0;
+  waitpid(child, &status, 0);
+  return static_cast<engram_status>(WIFEXITED(status) ? WEXITSTATUS(status) : 101);
+}
+
+TEST(AbiTest, AChildThatIsForkedAfterAPoolWasInUseOpensItsOwn) {
+  EXPECT_EQ(Open("127.0.0.1:1"), ENGRAM_UNAVAILABLE);
+  EXPECT_EQ(OpenInChild("127.0.0.1:1"), ENGRAM_UNAVAILABLE);
+}
+
+TEST(AbiTest, AChildThatIsForkedWhileAPoolIsInUseIsRefused) {
+  // Connects and never gets an answer.
+  const int silent = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t bytes = sizeof address;
+  ASSERT_EQ(bind(silent, reinterpret_cast<sockaddr*>(&address), bytes), 0);
+  ASSERT_EQ(listen(silent, 8), 0);
+  ASSERT_EQ(getsockname(silent, reinterpret_cast<sockaddr*>(&address), &bytes), 0);
+  const std::string endpoint = "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+  std::thread opener([&] { EXPECT_EQ(Open(endpoint), ENGRAM_UNAVAILABLE); });
+  const int connected = accept(silent, nullptr, nullptr);
+  EXPECT_GE(connected, 0);
+  EXPECT_EQ(OpenInChild(endpoint), ENGRAM_FAILED_PRECONDITION);
+  opener.join();
+  close(connected);
+  close(silent);
 }
 
 TEST(AbiTest, StatusesHaveNames) {

@@ -8,8 +8,8 @@
  *
  * Thread class: every function is thread-safe unless it says otherwise. A handle must not be used
  * after, or while, it is closed. Nothing is started before engram_pool_open: no thread, no socket,
- * no gRPC object. A forked child must not use handles of its parent: calls return
- * ENGRAM_FAILED_PRECONDITION there. */
+ * no gRPC object. A forked child cannot use handles of its parent, nor open a pool if its parent
+ * had one open at the fork: calls return ENGRAM_FAILED_PRECONDITION there. */
 #ifndef ENGRAM_ENGRAM_H_
 #define ENGRAM_ENGRAM_H_
 

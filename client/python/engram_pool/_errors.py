@@ -14,7 +14,7 @@ class NotFound(EngramError, LookupError):
 
 
 class FailedPrecondition(EngramError):
-    """A digest differs, a table is not ready, or this is a forked child."""
+    """A digest differs, a table is not ready, or this is a child that was forked while a pool was open."""
 
 
 class Unavailable(EngramError):

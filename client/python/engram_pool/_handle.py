@@ -22,7 +22,7 @@ class Handle:
     def __enter__(self):
         if os.getpid() != self._process:
             raise FailedPrecondition(f"{self._what} belongs to process {self._process}, the parent of this forked one: "
-                                     "connect again in the child")
+                                     "connect after the last fork, or start the process anew (spawn) instead of forking it")
         with self._lock:
             if self._closed:
                 raise InvalidArgument(f"{self._what} is closed: open it again")
