@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -318,6 +319,8 @@ engram_status engram_pool_open(const engram_pool_options* options, engram_pool**
         args::TakePoolOptions(options, std::getenv("ENGRAM_ENDPOINT"), args::ContextFile());
     if (!taken.ok()) return taken.status();
     taken->log = Log;
+    if (const char* provider = std::getenv("ENGRAM_OFI_PROVIDER")) taken->ofi_provider = provider;
+    if (const char* host = std::getenv("ENGRAM_OFI_HOST")) taken->ofi_bind = host;
     WatchForks();
     if (forked_in_use.load())
       return absl::FailedPreconditionError(

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import unittest
+from unittest import mock
 
 import numpy as np
 
@@ -57,6 +58,7 @@ class OnDevice(LegacyDLPack):
 def setUpModule():
     global POOL, ENDPOINT, WIDE, NARROW
     POOL = Pool(BIN_DIR)
+    POOL.env["ENGRAM_OFI_PROVIDERS"] = "tcp;ofi_rxm,shm"
     unittest.addModuleCleanup(POOL.__exit__)
     ENDPOINT = POOL.up("--nodes", "2", "--memory-per-node", "24MiB", "--port", "0", "--fabric", "mapped,stream,ofi")
     WIDE = Checkpoint(POOL.path / "wide", layers=[3, 7], max_order=4, heads=8, head_dim=256, vocab_size=2000,
@@ -141,16 +143,16 @@ class ReadTest(unittest.TestCase):
             self.assertEqual([tuple(plane) for plane in table.planes], [("weight", "e4m3", 0, 256), ("scale", "ue8m0", 256, 8)])
             self.assertEqual((table.name, table.row_bytes, table.lookback), ("wide@1", 264, 3))
 
-    def check_reads(self, endpoint, fabric):
+    def check_reads(self, endpoint, fabric, count=1500):
         with engram_pool.connect(endpoint, fabric=fabric) as pool:
             table = pool.table("wide@1")
             for name in ("kjv", "sqlite3_c", "tang300"):
-                tokens = trace(name, 1000, 1500)
+                tokens = trace(name, 1000, count)
                 addresses = WIDE.model.addresses(tokens)
                 np.testing.assert_array_equal(table.addresses(tokens), addresses)
                 np.testing.assert_array_equal(table.read(tokens, timeout=20), WIDE.expected(addresses))
             stats = table.stats()
-            self.assertEqual(stats["rows_ok"], 3 * 1500 * 48)
+            self.assertEqual(stats["rows_ok"], 3 * count * 48)
             over = {f: stats["rows_" + f] for f in ("mapped", "stream", "ofi")}
             # A row that is wanted twice in a batch may be read once.
             self.assertEqual(over.pop(fabric) + stats["rows_duplicate"], stats["rows_ok"])
@@ -163,7 +165,14 @@ class ReadTest(unittest.TestCase):
         self.check_reads(ENDPOINT, "stream")
 
     def test_rows_of_real_text_over_ofi(self):
-        self.check_reads(ENDPOINT, "ofi")
+        for provider, count in (("tcp;ofi_rxm", 1500), ("shm", 200)):
+            with self.subTest(provider=provider), mock.patch.dict(os.environ, ENGRAM_OFI_PROVIDER=provider):
+                self.check_reads(ENDPOINT, "ofi", count)
+
+    def test_a_provider_that_is_not_there_is_named_with_those_that_are(self):
+        with mock.patch.dict(os.environ, ENGRAM_OFI_PROVIDER="telegraph"):
+            with self.assertRaisesRegex(engram_pool.FailedPrecondition, "telegraph.*tcp;ofi_rxm"):
+                engram_pool.connect(ENDPOINT, fabric="ofi")
 
     def test_other_geometries(self):
         tokens = np.random.default_rng(1).integers(0, 2000, 700)

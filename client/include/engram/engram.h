@@ -70,9 +70,12 @@ typedef struct engram_pool_options {
   size_t struct_size;
   const char*
       endpoints; /* "host:port[,host:port]"; NULL: $ENGRAM_ENDPOINT, then the current context */
-  const char* client_name;     /* shown to operators; NULL: program name and pid */
-  const char* tenant;          /* NULL: "default" */
-  const char* fabric;          /* NULL or "auto"; else read only over "mapped", "stream" or "ofi" */
+  const char* client_name; /* shown to operators; NULL: program name and pid */
+  const char* tenant;      /* NULL: "default" */
+  /* NULL or "auto"; else read only over "mapped", "stream" or "ofi". "ofi" takes the libfabric
+   * provider of $ENGRAM_OFI_PROVIDER (tcp;ofi_rxm) on the interface that has the address
+   * $ENGRAM_OFI_HOST (127.0.0.1). */
+  const char* fabric;
   uint64_t connect_timeout_ns; /* 0: 5 s */
   uint64_t spin_ns; /* data-plane waiting: spin this long, then block; 0: 50 us; UINT64_MAX: never
                        block */
