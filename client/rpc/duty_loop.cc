@@ -36,10 +36,11 @@ bool DutyLoop::Do(const std::function<void()>& event) {
 }
 
 void DutyLoop::Stop() {
+  std::deque<std::function<void()>> dropped;  // what they hold ends without the lock
   {
     MutexLock lock(&mutex_);
     stopped_ = true;
-    events_.clear();
+    dropped.swap(events_);
   }
   if (thread_.joinable()) thread_.join();
 }
