@@ -13,14 +13,13 @@
 #include <vector>
 
 #include "client/row_reader.h"
-#include "fabric/copy.h"
 
 namespace engram::client {
 
 enum class RowState : std::uint8_t { kQueued, kInFlight, kLanded, kSkipped, kCopy, kFailed };
 
-inline constexpr std::size_t kSealBatch = 48;       // FABRIC 1e
-inline constexpr std::size_t kMappedBatch = 64;     // operations written and read while in L1
+inline constexpr std::size_t kSealBatch = 48;     // FABRIC 1e
+inline constexpr std::size_t kMappedBatch = 128;  // operations written and read while in the cache
 inline constexpr std::size_t kMessageBatch = 1536;  // rows of one message
 inline constexpr std::size_t kMaxSortedGroups = 4096;
 inline constexpr Duration kFirstBackoff = std::chrono::milliseconds(1);
@@ -51,6 +50,7 @@ struct RowReader::Part {
 
 struct RowReader::Request {
   std::uint32_t slot = 0;
+  std::uint32_t row_bytes = 0;
   bool active = false;
   bool any_staged = false;
   bool failed_over = false;
@@ -80,9 +80,21 @@ struct RowReader::Request {
   std::unique_ptr<Destination> scratch_region;
   std::byte* staging = nullptr;
 
-  std::array<std::uint32_t, kSealBatch> unchecked;  // positions of landed rows
-  std::uint32_t unchecked_count = 0;
+  // Rows that landed and whose seals were not checked yet.
+  struct Unchecked {
+    std::array<std::uint32_t, kSealBatch> positions;
+    std::array<RowId, kSealBatch> ids;
+    std::array<const std::byte*, kSealBatch> rows;
+    std::array<std::uint64_t, kSealBatch> seals;
+    std::uint32_t count = 0;
+  } unchecked;
   ReadFailure failure;
+
+  // Where the row's bytes are after it landed.
+  const std::byte* Landing(const Row& row) const {
+    if (!row.staged) return row.out;
+    return staging + static_cast<std::size_t>(&row - rows.data()) * row_bytes;
+  }
 };
 
 struct RowReader::Queue {
@@ -91,21 +103,13 @@ struct RowReader::Queue {
   FabricKind kind = FabricKind::kLoopback;
   bool needs_registration = false;
   bool completes_at_once = false;  // mapped: the copy is done when Submit returns
-  bool loadable = false;           // mapped: a region's address is one of this process
   std::uint8_t index = 0;
   std::size_t batch = 0;
   std::uint32_t outstanding = 0;
   // Everything that is the same for all rows is filled in once.
   std::vector<fabric::ReadOp> ops;
+  fabric::Lane lane = fabric::Lane::kUrgent;  // of the operations as they stand
   std::vector<fabric::ReadCompletion> completions;
 };
-
-// The first mapped rows of a batch are asked for while operations are still being written, so that
-// the processor waits for memory and does our arithmetic at the same time. Asking for all of them
-// so early fills its queue of loads and costs more than it brings.
-inline constexpr std::size_t kHeadRows = 8;
-inline void PrefetchRow(const Route& route, std::uint32_t offset, std::uint32_t bytes) {
-  fabric::PrefetchBytes(reinterpret_cast<const std::byte*>(route.region.address) + offset, bytes);
-}
 
 }  // namespace engram::client

@@ -58,7 +58,7 @@ void RowReader::DeliverStaged(Request& request, Part& part) {
   for (std::uint32_t position = part.begin; position < part.end; ++position) {
     const Row& row = request.rows[position];
     if (row.state == RowState::kLanded && row.staged)
-      std::memcpy(row.out, Landing(request, row), row_bytes_);
+      std::memcpy(row.out, request.Landing(row), row_bytes_);
   }
 }
 

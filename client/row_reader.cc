@@ -77,7 +77,6 @@ absl::Status RowReader::OpenQueues() {
     queue->index = static_cast<std::uint8_t>(queues_.size());
     queue->completes_at_once =
         queue->kind == FabricKind::kMapped || queue->kind == FabricKind::kLoopback;
-    queue->loadable = queue->kind == FabricKind::kMapped;
     queue->batch = queue->completes_at_once ? kMappedBatch : kMessageBatch;
     queue->ops.resize(queue->batch);
     queue->completions.resize(queue->batch);
@@ -98,6 +97,7 @@ absl::Status RowReader::OpenSlots() {
   for (std::uint32_t slot = 0; slot < options_.slots; ++slot) {
     auto request = std::make_unique<Request>();
     request->slot = slot;
+    request->row_bytes = row_bytes_;
     request->parts.resize(options_.max_parts);
     request->rows.resize(rows);
     request->order.resize(rows);
@@ -138,7 +138,7 @@ RowReader::Slot RowReader::Start(const ReadRequest& from) {
   request.rounds = 0;
   request.part_count = request.parts_open = static_cast<std::uint32_t>(from.parts.size());
   request.row_count = request.in_flight = request.failed = 0;
-  request.order_count = request.cursor = request.retry_count = request.unchecked_count = 0;
+  request.order_count = request.cursor = request.retry_count = request.unchecked.count = 0;
   request.failure.status = ReadStatus::kOk;
   request.failure.node.name.clear();
   request.pass = passes_.Enter();

@@ -165,6 +165,7 @@ class RowReader {
   void Failed(Request& request, std::uint32_t position, ReadStatus status);
   void GiveUp(Request& request, Row& row, ReadStatus status);
   void CheckSeals(Request& request);
+  void SetLane(Queue& queue, fabric::Lane lane);
   void FlushPeers(Request& request, bool only_replicated);
   void End(Request& request, ReadStatus why);
 
@@ -179,7 +180,6 @@ class RowReader {
   void Sleep(Instant now, Instant until);
   template <class Ready>
   bool WaitFor(Ready ready, Instant until);
-  const std::byte* Landing(const Request& request, const Row& row) const;
 
   Options options_;
   const std::uint32_t row_bytes_;

@@ -20,7 +20,6 @@ void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, const Re
   std::uint32_t* order = request.order.data() + request.order_count;
   std::uint32_t position = part.end;
   std::uint64_t session_bits = part.session_bits;
-  std::size_t prefetches = kHeadRows - std::min<std::size_t>(kHeadRows, request.order_count);
   for (std::uint32_t i = 0; i < from.run_rows; ++i, ++row, ++position, out += from.row_stride) {
     std::uint64_t id;
     if constexpr (std::is_same_v<Id, RowId>) {
@@ -57,10 +56,6 @@ void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, const Re
     row->offset = place.slot * stride;
     row->state = RowState::kQueued;
     session_bits |= route->session_bit;
-    if (prefetches > 0 && queues_[route->fabric]->loadable) {
-      --prefetches;
-      PrefetchRow(*route, row->offset, row_bytes_);
-    }
     *order++ = position;
   }
   const auto queued = static_cast<std::uint32_t>(order - request.order.data());

@@ -1,17 +1,12 @@
 // RowReader: from rows to read operations, and from completions back to rows.
 #include <array>
 #include <span>
+#include <utility>
 
 #include "client/read_request.h"
 #include "client/row_reader.h"
 
 namespace engram::client {
-
-// Where the row's bytes are after it landed.
-const std::byte* RowReader::Landing(const Request& request, const Row& row) const {
-  if (!row.staged) return row.out;
-  return request.staging + static_cast<std::size_t>(&row - request.rows.data()) * row_bytes_;
-}
 
 // Submits `order` from the cursor on, one group after the other, until all is under way or a queue
 // pushes back.
@@ -32,14 +27,18 @@ void RowReader::Submit(Request& request) {
   }
 }
 
+void RowReader::SetLane(Queue& queue, fabric::Lane lane) {
+  if (queue.lane == lane) return;
+  queue.lane = lane;
+  for (fabric::ReadOp& op : queue.ops) op.lane = lane;
+}
+
 // Fills the queue's operations with the next rows of `group`; returns how many.
 std::size_t RowReader::Prepare(Request& request, Queue& queue, std::uint16_t group) {
   const std::uint64_t cookie = std::uint64_t{request.slot} << 32;
   const std::uint32_t* order = request.order.data() + request.cursor;
   const std::size_t left = request.order_count - request.cursor;
   const std::size_t limit = std::min(queue.batch, left);
-  // The first rows of the batch after this one.
-  const std::size_t heads = queue.loadable ? std::min(kHeadRows, left - limit) : 0;
   const Destination* destination = nullptr;
   bool staged = false;
   if (queue.needs_registration) {
@@ -47,21 +46,17 @@ std::size_t RowReader::Prepare(Request& request, Queue& queue, std::uint16_t gro
     destination = staged ? request.scratch_region.get() : request.destination;
     request.any_staged |= staged;
   }
+  SetLane(queue, request.lane);
   std::size_t count = 0;
   for (; count < limit; ++count) {
     const std::uint32_t position = order[count];
     Row& row = request.rows[position];
     if (row.route->group != group) break;
-    if (count < heads) {
-      const Row& next = request.rows[order[limit + count]];
-      PrefetchRow(*next.route, next.offset, row_bytes_);
-    }
     row.state = RowState::kInFlight;
     fabric::ReadOp& op = queue.ops[count];
     op.region = row.route->region;
     op.offset = row.offset;
     op.cookie = cookie | position;
-    op.lane = request.lane;
     op.local[0].data = row.out;
     op.local[1].data = reinterpret_cast<std::byte*>(&request.scratch[position]);
     if (destination == nullptr) continue;
@@ -112,11 +107,16 @@ std::size_t RowReader::Landed(std::span<const fabric::ReadCompletion> completion
     if (completion.status != ReadStatus::kOk || completion.cookie >> 32 != slot ||
         rows[position].part != part_index)
       break;
-    rows[position].state = RowState::kLanded;
+    Row& row = rows[position];
+    row.state = RowState::kLanded;
     ++count;
     if (!sealed_) continue;
-    request.unchecked[request.unchecked_count++] = position;
-    if (request.unchecked_count == kSealBatch) CheckSeals(request);
+    auto& unchecked = request.unchecked;
+    unchecked.positions[unchecked.count] = position;
+    unchecked.ids[unchecked.count] = row.id;
+    unchecked.rows[unchecked.count] = request.Landing(row);
+    unchecked.seals[unchecked.count] = request.scratch[position];
+    if (++unchecked.count == kSealBatch) CheckSeals(request);
   }
   if (count == 0) return 0;
   request.last_fabric_kind = static_cast<std::uint8_t>(kind);
@@ -130,33 +130,25 @@ std::size_t RowReader::Landed(std::span<const fabric::ReadCompletion> completion
 // Rows are checked many at a time, soon after they landed: several CRC chains run at once and the
 // bytes are still in the cache (FABRIC 1e).
 void RowReader::CheckSeals(Request& request) {
-  const std::uint32_t count = request.unchecked_count;
+  const std::uint32_t count = std::exchange(request.unchecked.count, 0);
+  const RowSealer& sealer = options_.table->sealer;
+  const auto& landed = request.unchecked;
   if (count == 0) return;
-  request.unchecked_count = 0;
-  std::array<RowId, kSealBatch> ids;
-  std::array<const std::byte*, kSealBatch> bytes;
-  std::array<std::uint64_t, kSealBatch> seals;
-  std::array<std::uint8_t, kSealBatch> bad{};
-  for (std::uint32_t i = 0; i < count; ++i) {
-    const std::uint32_t position = request.unchecked[i];
-    ids[i] = request.rows[position].id;
-    bytes[i] = Landing(request, request.rows[position]);
-    seals[i] = request.scratch[position];
-  }
   const std::size_t failed =
-      options_.table->sealer.CheckBatch(std::span(ids).first(count), std::span(bytes).first(count),
-                                        std::span(seals).first(count), std::span(bad).first(count));
+      sealer.CheckBatch(std::span(landed.ids).first(count), std::span(landed.rows).first(count),
+                        std::span(landed.seals).first(count));
   if (failed == 0) return;
   counters_.seal_failures.Add(failed);
-  const std::array<std::uint32_t, kSealBatch> checked = request.unchecked;
+  std::array<std::uint32_t, kSealBatch> bad;
+  std::uint32_t bad_count = 0;
+  for (std::uint32_t i = 0; i < count; ++i) {
+    if (!sealer.Check(landed.ids[i], landed.rows[i], landed.seals[i]))
+      bad[bad_count++] = landed.positions[i];
+  }
   // All bad rows are open again before the first of them fails: that one must not settle its part
   // while another bad row still counts as landed.
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (bad[i]) ++request.parts[request.rows[checked[i]].part].open;
-  }
-  for (std::uint32_t i = 0; i < count; ++i) {
-    if (bad[i]) Failed(request, checked[i], ReadStatus::kCorrupt);
-  }
+  for (std::uint32_t i = 0; i < bad_count; ++i) ++request.parts[request.rows[bad[i]].part].open;
+  for (std::uint32_t i = 0; i < bad_count; ++i) Failed(request, bad[i], ReadStatus::kCorrupt);
 }
 
 // REQUIRES: the row is counted in its part's `open` and nothing that targets it is outstanding.

@@ -27,11 +27,10 @@ class RowSealer {
   bool Check(RowId row, const std::byte* row_bytes, std::uint64_t seal) const {
     return Seal(row, row_bytes) == seal;
   }
-  // Checks ids.size() rows with interleaved CRC chains (FABRIC 1e). rows[i] points at row i's
-  // bytes. Sets bad[i] = 1 for each failing row and leaves others untouched; returns how many
-  // failed. REQUIRES: all spans have the same size.
+  // How many of ids.size() rows fail, with interleaved CRC chains (FABRIC 1e); Check says which.
+  // rows[i] points at row i's bytes. REQUIRES: all spans have the same size.
   std::size_t CheckBatch(std::span<const RowId> ids, std::span<const std::byte* const> rows,
-                         std::span<const std::uint64_t> seals, std::span<std::uint8_t> bad) const;
+                         std::span<const std::uint64_t> seals) const;
 
  private:
   std::uint32_t table_crc_;  // CRC state after table_uid

@@ -74,7 +74,8 @@ inline constexpr std::uint32_t kMaxLocalSegments = 3;
 
 // Read `length` bytes at `offset` of `region`; they land in the local segments in order.
 // REQUIRES: the segments' bytes sum to `length`. A range outside the region completes as kRefused.
-struct ReadOp {
+// Two cache lines: a mapped read touches one of them twice in a few tens of nanoseconds.
+struct alignas(64) ReadOp {
   RemoteRegion region;
   std::uint64_t offset = 0;
   std::uint64_t cookie = 0;  // given back in the completion

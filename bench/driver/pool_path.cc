@@ -23,19 +23,20 @@ class Path final : public ReadPath {
     if (absl::Status ok = Register(batches); !ok.ok()) return ok;
     const std::uint32_t row_bytes = table_.spec().RowBytes();
     for (const Batch& batch : batches) {
-      if (slots_.size() == outstanding_ && !Collect()) return Failed();
+      const Instant deadline = SystemClock::Get().Now() + kDeadline;
+      if (slots_.size() == outstanding_ && !Collect(deadline)) return Failed();
       client::ReadPart part;
       part.ids = batch.ids.data();
       part.run_rows = static_cast<std::uint32_t>(batch.ids.size());
       part.row_limit = table_.layout().rows();
       part.out = batch.out;
       part.row_stride = row_bytes;
-      const Instant deadline = SystemClock::Get().Now() + kDeadline;
       slots_.push_back(
           reader_->Start({{&part, 1}, deadline, fabric::Lane::kUrgent, destination_.get()}));
     }
+    const Instant deadline = SystemClock::Get().Now() + kDeadline;
     while (!slots_.empty()) {
-      if (!Collect()) return Failed();
+      if (!Collect(deadline)) return Failed();
     }
     return absl::OkStatus();
   }
@@ -53,10 +54,10 @@ class Path final : public ReadPath {
     return absl::OkStatus();
   }
 
-  bool Collect() {
+  bool Collect(Instant deadline) {
     const auto slot = slots_.front();
     slots_.pop_front();
-    if (!reader_->Wait(slot, SystemClock::Get().Now() + kDeadline)) return false;
+    if (!reader_->Wait(slot, deadline)) return false;
     failure_ = reader_->Failure(slot);
     return reader_->Collect(slot) == 0;
   }

@@ -1,7 +1,5 @@
 // `explain table NAME@VERSION --tokens ...`: ids -> compressed -> rolling -> rows -> shards ->
-// nodes
-// -> fabric, for the last token.
-#include <map>
+// the paths by which this host would read them, for the last token.
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +10,7 @@
 #include "client/ctl/listing.h"
 #include "client/ctl/nouns.h"
 #include "client/ctl/number_list.h"
+#include "client/ctl/open_table.h"
 #include "client/ctl/outcome.h"
 #include "client/ctl/printer.h"
 #include "client/ctl/verbs.h"
@@ -21,7 +20,7 @@ namespace engram::ctl {
 namespace {
 
 struct Wanted {
-  std::string noun, name, tokens;
+  std::string noun, name, tokens, fabric;
   std::int64_t position = -1;
 };
 
@@ -31,51 +30,20 @@ struct RowPlace {
   RowId row;
   std::uint64_t row_of_layer = 0;
   ShardSlot slot;
-  std::vector<std::string> nodes;  // that serve the shard
+  std::vector<client::RowRoute> paths;  // this client's, the preferred one first
 };
 
 struct Explanation {
   std::vector<std::int64_t> tokens;
   Addressing::Trace trace;
   std::vector<RowPlace> places;
-  std::map<std::string, std::string> fabrics;  // node -> fabrics that it offers
+  absl::Status readable;  // why there are no paths
 };
 
-std::map<std::uint32_t, std::vector<std::string>> ServingNodes(const Shards& shards) {
-  std::map<std::uint32_t, std::vector<std::string>> serving;
-  for (const auto& shard : shards) {
-    for (const auto& replica : shard.replicas()) {
-      if (replica.state() == v1::REPLICA_STATE_SERVING) {
-        serving[shard.shard()].push_back(replica.node());
-      }
-    }
-  }
-  return serving;
-}
-
-// What each node offers, in its own order; "unreachable" for one that does not answer.
-std::map<std::string, std::string> FabricsOf(const v1::ListNodesResponse& nodes, Duration timeout) {
-  std::map<std::string, std::string> fabrics;
-  for (const v1::Node& node : nodes.nodes()) {
-    const auto status = NodeStatus(node.endpoint(), timeout);
-    std::vector<std::string> words;
-    if (status.ok()) {
-      for (const auto& path : status->paths()) words.push_back(FabricWord(path.fabric()));
-    }
-    fabrics[node.node()] = status.ok() ? absl::StrJoin(words, ",") : "unreachable";
-  }
-  return fabrics;
-}
-
 absl::StatusOr<Explanation> Explain(const PoolStub& pool, const TableRecord& table,
-                                    std::vector<std::int64_t> tokens, Duration timeout) {
+                                    std::vector<std::int64_t> tokens) {
   const auto addressing = FetchAddressing(pool, table.spec);
   if (!addressing.ok()) return addressing.status();
-  const auto shards = pool.Shards(table.name.name, table.name.version);
-  if (!shards.ok()) return shards.status();
-  const auto nodes = pool.Nodes();
-  if (!nodes.ok()) return nodes.status();
-
   Explanation explanation;
   explanation.tokens = std::move(tokens);
   const TokenSpan span{explanation.tokens, {}, {}, {}};
@@ -87,29 +55,34 @@ absl::StatusOr<Explanation> Explain(const PoolStub& pool, const TableRecord& tab
   if (auto status = (*addressing)->Rows(span, rows); !status.ok()) return status;
 
   const ShardLayout layout(table.spec, table.options);
-  const auto serving = ServingNodes(*shards);
   for (std::size_t column = 0; column < columns; ++column) {
     RowPlace place;
     place.column = table.spec.columns[column];
     place.row = rows[rows.size() - columns + column];
     place.row_of_layer = place.row.value() - table.spec.LayerFirstRow(place.column.layer);
     place.slot = layout.Locate(place.row);
-    if (const auto at = serving.find(place.slot.shard.value()); at != serving.end()) {
-      place.nodes = at->second;
-    }
     explanation.places.push_back(std::move(place));
   }
-  explanation.fabrics = FabricsOf(*nodes, timeout);
   return explanation;
 }
 
-std::string FabricsOfPlace(const Explanation& explanation, const RowPlace& place) {
+// Opens the table as a replica on this host would; a pool that cannot be read now is explained
+// without paths.
+void AddPaths(const Invocation& invocation, const TableName& name, const std::string& fabric,
+              Explanation& explanation) {
+  const auto opened = OpenForReading(invocation, name, fabric);
+  explanation.readable = opened.status();
+  if (!opened.ok()) return;
+  for (RowPlace& place : explanation.places) place.paths = opened->table->RoutesOf(place.row);
+}
+
+// "node-1 mapped, else node-0 stream".
+std::string PathsText(const RowPlace& place) {
   std::vector<std::string> words;
-  for (const std::string& node : place.nodes) {
-    const auto found = explanation.fabrics.find(node);
-    words.push_back(found == explanation.fabrics.end() ? "?" : found->second);
+  for (const client::RowRoute& path : place.paths) {
+    words.push_back(absl::StrCat(path.node.name, " ", std::string(Name(path.fabric))));
   }
-  return absl::StrJoin(words, " | ");
+  return words.empty() ? "none" : absl::StrJoin(words, ", else ");
 }
 
 void PrintText(const Explanation& explanation, std::ostream& out) {
@@ -132,17 +105,18 @@ void PrintText(const Explanation& explanation, std::ostream& out) {
                   {"ROW-OF-LAYER", false, true},
                   {"SHARD", false, true},
                   {"SLOT", false, true},
-                  {"NODES"},
-                  {"FABRICS"}});
+                  {"READ-FROM"}});
   for (const RowPlace& place : explanation.places) {
     rows.Add({absl::StrCat("  ", place.column.layer), absl::StrCat(place.column.order),
               absl::StrCat(place.column.head), absl::StrCat(place.row.value()),
               absl::StrCat(place.row_of_layer), absl::StrCat(place.slot.shard.value()),
-              absl::StrCat(place.slot.slot),
-              place.nodes.empty() ? "nobody" : absl::StrJoin(place.nodes, ","),
-              FabricsOfPlace(explanation, place)});
+              absl::StrCat(place.slot.slot), PathsText(place)});
   }
   rows.Print(out, false);
+  if (!explanation.readable.ok()) {
+    out << "\nThe table cannot be read from here now: "
+        << std::string(explanation.readable.message()) << "\n";
+  }
 }
 
 std::string AsJson(const TableRecord& table, const Explanation& explanation) {
@@ -150,13 +124,19 @@ std::string AsJson(const TableRecord& table, const Explanation& explanation) {
                                  {"tokens", explanation.tokens},
                                  {"compressed", explanation.trace.compressed},
                                  {"rolling", nlohmann::ordered_json::array()},
-                                 {"rows", nlohmann::ordered_json::array()},
-                                 {"fabrics", explanation.fabrics}};
+                                 {"rows", nlohmann::ordered_json::array()}};
+  if (!explanation.readable.ok()) {
+    json["unreadable"] = std::string(explanation.readable.message());
+  }
   for (const auto& step : explanation.trace.rolling) {
     json["rolling"].push_back(
         {{"layer", step.layer}, {"order", step.order}, {"value", absl::StrCat(step.value)}});
   }
   for (const RowPlace& place : explanation.places) {
+    auto paths = nlohmann::ordered_json::array();
+    for (const client::RowRoute& path : place.paths) {
+      paths.push_back({{"node", path.node.name}, {"fabric", std::string(Name(path.fabric))}});
+    }
     json["rows"].push_back({{"layer", place.column.layer},
                             {"order", place.column.order},
                             {"head", place.column.head},
@@ -164,7 +144,7 @@ std::string AsJson(const TableRecord& table, const Explanation& explanation) {
                             {"rowOfLayer", absl::StrCat(place.row_of_layer)},
                             {"shard", place.slot.shard.value()},
                             {"slot", place.slot.slot},
-                            {"nodes", place.nodes}});
+                            {"readFrom", std::move(paths)}});
   }
   return json.dump();
 }
@@ -183,8 +163,9 @@ absl::Status Run(const Wanted& options, const Invocation& invocation) {
   if (!pool.ok()) return pool.status();
   const auto table = FetchReadyTable(*pool, *name);
   if (!table.ok()) return table.status();
-  const auto explanation = Explain(*pool, *table, *std::move(tokens), std::chrono::seconds(2));
+  auto explanation = Explain(*pool, *table, *std::move(tokens));
   if (!explanation.ok()) return explanation.status();
+  AddPaths(invocation, table->name, options.fabric, *explanation);
   if (*format == Format::kTable) {
     PrintText(*explanation, invocation.terminal.out);
   } else {
@@ -200,6 +181,7 @@ Action DeclareExplain(Options app) {
   app.Word("NOUN", &options->noun, "table");
   app.Word("NAME", &options->name, "NAME@VERSION");
   app.RequiredText("--tokens", &options->tokens, "Raw token ids, oldest first: 22898,19737,270");
+  app.Text("--fabric", &options->fabric, "Paths over mapped, stream or ofi only (auto)");
   app.Number("--position", &options->position, "Explain this token; -1 is the last (-1)");
   return [options](const Invocation& invocation) { return Run(*options, invocation); };
 }

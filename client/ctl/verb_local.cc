@@ -222,7 +222,8 @@ Action DeclareLocal(Options app) {
   Options down = app.Subcommand("down", "Stop the pool; tables come back with the next `up`");
   up.Number("--nodes", &options->nodes, "Pool nodes (3)");
   up.Text("--memory-per-node", &options->memory, "Table memory of each node (1GiB)");
-  up.Text("--fabric", &options->fabric, "auto, or some of mapped, stream, ofi, ucx with commas (auto)");
+  up.Text("--fabric", &options->fabric,
+          "auto, or some of mapped, stream, ofi, ucx with commas (auto)");
   up.Number("--port", &options->port,
             "Port of the controller; 0: any free one (7700 unless taken)");
   down.Flag("--purge", &options->purge, "Remove the data directory as well");

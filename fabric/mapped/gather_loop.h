@@ -94,13 +94,20 @@ inline void GatherAny(const ReadOp* ops, std::size_t count, std::uint64_t key,
   }
 }
 
-// Rows of a width known here, with or without the 8 bytes of a seal after them: no loop over the
-// bytes, whose exits the processor would have to guess while it waits for memory. Worth a third of
-// the time of a row.
-template <std::uint32_t kBytes>
-[[gnu::always_inline]] inline void PrefetchRow(const ReadOp& op) {
-  constexpr std::uint32_t kStored = kBytes + 8;
-  const std::uint64_t start = op.region.address + op.offset;
+// Rows of a width known here, with or without the 8 bytes of a seal after them. A chunk of them is
+// checked first and cut down to addresses; the loop that waits for memory then does nothing else,
+// neither a loop over bytes, whose exits the processor would have to guess, nor loads of its own,
+// which would take the place of those that it waits for.
+constexpr std::size_t kChunk = 128;
+
+struct RowCopies {
+  std::uint64_t from[kChunk];
+  std::byte* to[kChunk];
+  std::byte* seal_to[kChunk];
+};
+
+template <std::uint32_t kStored>
+[[gnu::always_inline]] inline void PrefetchStored(std::uint64_t start) {
 #if defined(__x86_64__)
 #pragma GCC unroll 16
   for (std::uint32_t at = 0; at < kStored; at += 64) {
@@ -115,13 +122,6 @@ template <std::uint32_t kBytes>
 }
 
 template <std::uint32_t kBytes>
-[[gnu::always_inline]] inline bool IsRow(const ReadOp& op) {
-  if (op.local[0].bytes != kBytes) return false;
-  if (op.segments == 1) return op.length == kBytes;
-  return op.segments == 2 && op.local[1].bytes == 8 && op.length == kBytes + 8;
-}
-
-template <std::uint32_t kBytes>
 [[gnu::always_inline]] inline void CopyRow(std::byte* to, const std::byte* from) {
 #pragma GCC unroll 16
   for (std::uint32_t at = 0; at + 32 <= kBytes; at += 32) Move<32>(to + at, from + at);
@@ -130,26 +130,48 @@ template <std::uint32_t kBytes>
   static_assert(kBytes - kDone == 0 || kBytes - kDone == 8);
 }
 
+// False when a read of the chunk is not one row, or is refused.
+template <std::uint32_t kBytes, bool kSealed>
+inline bool CutDown(const ReadOp* ops, std::size_t count, std::uint64_t key, RowCopies& copies) {
+  constexpr std::uint32_t kStored = kBytes + (kSealed ? 8 : 0);
+  bool rows = true;
+  for (std::size_t i = 0; i < count; ++i) {
+    const ReadOp& op = ops[i];
+    rows &= op.region.key == key && op.length == kStored && kStored <= op.region.length &&
+            op.offset <= op.region.length - kStored && op.local[0].bytes == kBytes &&
+            op.segments == (kSealed ? 2 : 1) && (!kSealed || op.local[1].bytes == 8);
+    copies.from[i] = op.region.address + op.offset;
+    copies.to[i] = op.local[0].data;
+    if (kSealed) copies.seal_to[i] = op.local[1].data;
+  }
+  return rows;
+}
+
+template <std::uint32_t kBytes, bool kSealed>
+inline void GatherRows(const ReadOp* ops, std::size_t count, std::uint64_t key,
+                       CompletionRing ring) {
+  constexpr std::uint32_t kStored = kBytes + (kSealed ? 8 : 0);
+  RowCopies copies;
+  if (!CutDown<kBytes, kSealed>(ops, count, key, copies)) return GatherAny(ops, count, key, ring);
+  const std::size_t first = count < kAhead ? count : kAhead;
+  for (std::size_t i = 0; i < first; ++i) PrefetchStored<kStored>(copies.from[i]);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i + kAhead < count) PrefetchStored<kStored>(copies.from[i + kAhead]);
+    const auto from = reinterpret_cast<const std::byte*>(copies.from[i]);
+    CopyRow<kBytes>(copies.to[i], from);
+    if (kSealed) Move<8>(copies.seal_to[i], from + kBytes);
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    ring.entries[(ring.start + i) & ring.mask] = {ops[i].cookie, ReadStatus::kOk};
+  }
+}
+
 template <std::uint32_t kBytes>
 inline void GatherRowsOf(const ReadOp* ops, std::size_t count, std::uint64_t key,
                          CompletionRing ring) {
-  const std::size_t first = count < kAhead ? count : kAhead;
-  for (std::size_t i = 0; i < first; ++i) PrefetchRow<kBytes>(ops[i]);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) PrefetchRow<kBytes>(ops[i + kAhead]);
-    const ReadOp& op = ops[i];
-    ReadCompletion& done = ring.entries[(ring.start + i) & ring.mask];
-    done.cookie = op.cookie;
-    const bool inside = op.region.key == key && op.length <= op.region.length &&
-                        op.offset <= op.region.length - op.length;
-    if (!inside || !IsRow<kBytes>(op)) [[unlikely]] {
-      done.status = ReadOne(op, key);
-      continue;
-    }
-    const auto from = reinterpret_cast<const std::byte*>(op.region.address + op.offset);
-    CopyRow<kBytes>(op.local[0].data, from);
-    if (op.segments == 2) Move<8>(op.local[1].data, from + kBytes);
-    done.status = ReadStatus::kOk;
+  const auto gather = ops[0].segments == 2 ? GatherRows<kBytes, true> : GatherRows<kBytes, false>;
+  for (std::size_t at = 0; at < count; at += kChunk, ring.start += kChunk) {
+    gather(ops + at, count - at < kChunk ? count - at : kChunk, key, ring);
   }
 }
 

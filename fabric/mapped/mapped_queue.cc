@@ -18,8 +18,10 @@ std::size_t MappedQueue::Submit(std::span<const ReadOp> ops) {
 
 std::size_t MappedQueue::Poll(std::span<ReadCompletion> out) {
   const std::size_t count = std::min(out.size(), head_ - tail_);
-  const std::size_t mask = ring_.size() - 1;
-  for (std::size_t i = 0; i < count; ++i) out[i] = ring_[(tail_ + i) & mask];
+  const std::size_t at = tail_ & (ring_.size() - 1);
+  const std::size_t before_wrap = std::min(count, ring_.size() - at);
+  std::copy_n(ring_.begin() + at, before_wrap, out.begin());
+  std::copy_n(ring_.begin(), count - before_wrap, out.begin() + before_wrap);
   tail_ += count;
   return count;
 }

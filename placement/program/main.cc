@@ -7,6 +7,7 @@
 
 #include <iostream>
 
+#include "engram/version.h"
 #include "placement/rpc/program.h"
 
 namespace {
@@ -47,7 +48,7 @@ int main(int argc, char** argv) {
     fprintf(stderr, "engram-placement: %s\n", std::string(server.status().message()).c_str());
     return absl::IsInvalidArgument(server.status()) ? 2 : 1;
   }
-  SayLine("engram-placement " + std::string(engram::placement::kVersion) + " listens on port " +
+  SayLine("engram-placement " + std::string(engram::Version()) + " listens on port " +
           std::to_string((*server)->port()) + ", metrics on port " +
           std::to_string((*server)->metrics_port()) + ", state in " +
           (*server)->loop().store_name());

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engram/settings/units.h"
+#include "engram/version.h"
 #include "placement/store/sqlite_store.h"
 
 namespace engram::placement {
@@ -45,7 +46,7 @@ absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenLoop(const Settings& setting
 Program PlacementProgram() {
   return {"engram-placement",
           "decides which pool node holds which shard, and tells nodes and clients",
-          kVersion,
+          std::string(Version()),
           {
               {"listen",
                SettingType::kText,
@@ -118,7 +119,7 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   std::unique_ptr<PlacementServer> server(new PlacementServer);
   server->loop_ = *std::move(loop);
   server->nodes_ = std::make_unique<NodeService>(server->loop_.get());
-  server->pool_ = std::make_unique<PoolService>(server->loop_.get(), kVersion);
+  server->pool_ = std::make_unique<PoolService>(server->loop_.get(), std::string(Version()));
   server->loop_->Start({[nodes = server->nodes_.get()](LinkId link, ControllerToNode message) {
                           nodes->Send(link, std::move(message));
                         },
@@ -141,7 +142,7 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
 }
 
 absl::Status PlacementServer::StartMetrics(const std::string& listen) {
-  metrics_ = std::make_shared<ControllerMetrics>(loop_.get(), kVersion);
+  metrics_ = std::make_shared<ControllerMetrics>(loop_.get(), std::string(Version()));
   try {
     // A connection holds a thread until it has asked: slow ones must not keep a scrape out.
     exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{

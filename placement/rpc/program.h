@@ -16,8 +16,6 @@
 
 namespace engram::placement {
 
-inline constexpr char kVersion[] = "0.1.0";
-
 // Name, settings and help of engram-placement.
 Program PlacementProgram();
 

@@ -52,12 +52,11 @@ class RowSealerTest : public testing::TestWithParam<std::uint32_t> {
       ids_.push_back(RowId(random_.Next()));
       seals_.push_back(sealer_.Seal(ids_[i], bytes_[i].data()));
     }
-    bad_.assign(count, 0);
   }
-  std::size_t CheckAll() {
+  std::size_t FailingRows() {
     std::vector<const std::byte*> rows;
     for (const auto& row : bytes_) rows.push_back(row.data());
-    return sealer_.CheckBatch(ids_, rows, seals_, bad_);
+    return sealer_.CheckBatch(ids_, rows, seals_);
   }
 
   SeededRandom random_{GetParam()};
@@ -66,7 +65,6 @@ class RowSealerTest : public testing::TestWithParam<std::uint32_t> {
   std::vector<std::vector<std::byte>> bytes_;
   std::vector<RowId> ids_;
   std::vector<std::uint64_t> seals_;
-  std::vector<std::uint8_t> bad_;
 };
 
 TEST_P(RowSealerTest, SealIsTheDocumentedFormula) {
@@ -99,19 +97,17 @@ TEST_P(RowSealerTest, AnotherRowOrAnotherTableIsFound) {
   EXPECT_FALSE(RowSealer(other, GetParam()).Check(ids_[0], bytes_[0].data(), seals_[0]));
 }
 
-TEST_P(RowSealerTest, BatchOfEverySizePassesAndMarksExactlyTheBadRow) {
+TEST_P(RowSealerTest, BatchOfEverySizePassesAndCountsBadRows) {
   for (std::size_t count = 0; count <= 11; ++count) {
     bytes_.clear(), ids_.clear(), seals_.clear();
     MakeRows(count);
-    EXPECT_EQ(CheckAll(), 0u);
-    EXPECT_EQ(bad_, std::vector<std::uint8_t>(count, 0));
+    EXPECT_EQ(FailingRows(), 0u);
     for (std::size_t broken = 0; broken < count; ++broken) {
       bytes_[broken].back() ^= std::byte{0x10};
-      bad_.assign(count, 0);
-      EXPECT_EQ(CheckAll(), 1u);
-      std::vector<std::uint8_t> expected(count, 0);
-      expected[broken] = 1;
-      EXPECT_EQ(bad_, expected);
+      EXPECT_EQ(FailingRows(), 1u) << "row " << broken << " of " << count;
+      bytes_[count - 1 - broken].front() ^= std::byte{0x20};
+      EXPECT_EQ(FailingRows(), broken == count - 1 - broken ? 1u : 2u);
+      bytes_[count - 1 - broken].front() ^= std::byte{0x20};
       bytes_[broken].back() ^= std::byte{0x10};
     }
   }

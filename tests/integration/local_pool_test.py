@@ -61,6 +61,11 @@ class LocalPoolTest(unittest.TestCase):
             self.assertEqual(bytes.fromhex(row["hex"]), expected, f"row {row['row']}")
         explained = pool.json("explain", "table", "small@1", "--tokens", "22898,19737,270")
         self.assertEqual(len(explained["rows"]), 48)
+        # The paths are this host's: mapped memory first, a socket where that fails.
+        paths = {tuple(path["fabric"] for path in row["readFrom"]) for row in explained["rows"]}
+        self.assertEqual(paths, {("mapped", "stream")})
+        forced = pool.json("explain", "table", "small@1", "--tokens", "22898", "--fabric", "stream")
+        self.assertEqual({path["fabric"] for row in forced["rows"] for path in row["readFrom"]}, {"stream"})
         by_tokens = pool.json("read", "table", "small@1", "--tokens", "22898,19737,270", "--layer", "14")
         wanted = [row["rowOfLayer"] for row in explained["rows"] if row["layer"] == 14]
         self.assertEqual([row["row"] for row in by_tokens["rows"]], wanted)
