@@ -57,12 +57,28 @@ template <std::size_t kWidth>
   CopyTail(to, from, bytes);
 }
 
-template <std::size_t kWidth>
-[[gnu::always_inline]] inline void Gather(std::span<const std::byte* const> from,
-                                          std::span<const std::uint32_t> pieces,
-                                          std::byte* const* to) {
-  std::size_t row_bytes = 0;
-  for (std::uint32_t bytes : pieces) row_bytes += bytes;
+template <std::size_t kWidth, std::uint32_t kBytes>
+[[gnu::always_inline]] inline void CopyKnown(std::byte* to, const std::byte* from) {
+  using Wide = typename Block<kWidth>::Bytes;
+#pragma GCC unroll 32
+  for (std::size_t at = 0; at + kWidth <= kBytes; at += kWidth) {
+    *reinterpret_cast<Wide*>(to + at) = *reinterpret_cast<const Wide*>(from + at);
+  }
+  constexpr std::size_t kDone = kBytes / kWidth * kWidth;
+  CopyTail(to + kDone, from + kDone, kBytes - kDone);
+}
+
+// `kRow` and `kSeal`: the bytes of the first and the second piece where they are known here, so
+// that the copy is a line of moves without a loop whose end the processor would have to guess while
+// it waits for memory; 0: any.
+template <std::size_t kWidth, std::uint32_t kRow, std::uint32_t kSeal>
+[[gnu::always_inline]] inline void GatherPieces(std::span<const std::byte* const> from,
+                                                std::span<const std::uint32_t> pieces,
+                                                std::byte* const* to) {
+  std::size_t row_bytes = kRow + kSeal;
+  if constexpr (kRow == 0) {
+    for (std::uint32_t bytes : pieces) row_bytes += bytes;
+  }
   const std::size_t rows = from.size();
   for (std::size_t i = 0; i < std::min(kPrefetchRows, rows); ++i) {
     if (from[i] != nullptr) PrefetchBytes(from[i], row_bytes);
@@ -72,6 +88,13 @@ template <std::size_t kWidth>
       PrefetchBytes(from[i + kPrefetchRows], row_bytes);
     }
     const std::byte* at = from[i];
+    if constexpr (kRow != 0) {
+      if (at != nullptr) [[likely]] {
+        CopyKnown<kWidth, kRow>(to[0] + i * kRow, at);
+        if constexpr (kSeal != 0) CopyKnown<kWidth, kSeal>(to[1] + i * kSeal, at + kRow);
+        continue;
+      }
+    }
     for (std::size_t s = 0; s < pieces.size(); ++s) {
       std::byte* out = to[s] + i * pieces[s];
       if (at == nullptr) {
@@ -81,6 +104,20 @@ template <std::size_t kWidth>
       CopyWide<kWidth>(out, at, pieces[s]);
       at += pieces[s];
     }
+  }
+}
+
+// The widths of the models' rows: 264 (FP8 with scales), sealed or not.
+template <std::size_t kWidth>
+[[gnu::always_inline]] inline void Gather(std::span<const std::byte* const> from,
+                                          std::span<const std::uint32_t> pieces,
+                                          std::byte* const* to) {
+  if (pieces.size() == 2 && pieces[0] == 264 && pieces[1] == 8) {
+    GatherPieces<kWidth, 264, 8>(from, pieces, to);
+  } else if (pieces.size() == 1 && pieces[0] == 264) {
+    GatherPieces<kWidth, 264, 0>(from, pieces, to);
+  } else {
+    GatherPieces<kWidth, 0, 0>(from, pieces, to);
   }
 }
 

@@ -25,6 +25,14 @@ class Message {
 
   void Begin(const Shape& shape);
   bool Takes(const Shape& shape) const { return shape == shape_ && rows() < max_rows_; }
+  // True when the read's parts are those of this message's shape.
+  bool Fits(const ReadOp& op) const {
+    if (op.segments != shape_.segments) return false;
+    for (std::uint32_t s = 0; s < op.segments; ++s) {
+      if (op.local[s].bytes != shape_.bytes[s]) return false;
+    }
+    return true;
+  }
   bool full() const { return rows() == max_rows_; }
   // REQUIRES: Takes(the shape of op).
   void Add(const ReadOp& op);

@@ -82,35 +82,44 @@ void StreamQueue::MakeActive(ClientConnection* connection) {
   active_.push_back(connection);
 }
 
-bool StreamQueue::Add(const ReadOp& op) {
-  if (!InsideRegion(op)) {
-    Complete(op.cookie, ReadStatus::kRefused);
-    return true;
+// Opens a message for `op`, whose connection is known, or finds the one that is open.
+Message* StreamQueue::MessageFor(ClientConnection* connection, const Shape& shape) {
+  Message* message = connection->OpenFor(shape);
+  if (message != nullptr) return message;
+  message = TakeMessage();
+  if (message == nullptr) return nullptr;
+  message->Begin(shape);
+  connection->Queue(message);
+  MakeActive(connection);
+  if (std::find(touched_.begin(), touched_.end(), connection) == touched_.end()) {
+    touched_.push_back(connection);
   }
-  if (op.length == 0) {
-    Complete(op.cookie, ReadStatus::kOk);
-    return true;
+  return message;
+}
+
+// Takes ops[0] and those after it that go into the same message; returns how many, 0 for back
+// pressure.
+std::size_t StreamQueue::AddSome(std::span<const ReadOp> ops) {
+  const ReadOp& op = ops[0];
+  if (!InsideRegion(op) || op.length == 0) {
+    Complete(op.cookie, InsideRegion(op) ? ReadStatus::kOk : ReadStatus::kRefused);
+    return 1;
   }
   ClientConnection* connection = ConnectionTo(op.region.peer, op.lane);
   if (connection == nullptr) {
     Complete(op.cookie, ReadStatus::kUnreachable);
-    return true;
+    return 1;
   }
-  const Shape shape = ShapeOf(op);
-  Message* message = connection->OpenFor(shape);
-  if (message == nullptr) {
-    message = TakeMessage();
-    if (message == nullptr) return false;
-    message->Begin(shape);
-    connection->Queue(message);
-    MakeActive(connection);
-    if (std::find(touched_.begin(), touched_.end(), connection) == touched_.end()) {
-      touched_.push_back(connection);
-    }
-  }
-  message->Add(op);
+  Message* message = MessageFor(connection, ShapeOf(op));
+  if (message == nullptr) return 0;
+  std::size_t count = 0;
+  do {
+    message->Add(ops[count++]);
+  } while (count < ops.size() && !message->full() && ops[count].region.peer == op.region.peer &&
+           ops[count].lane == op.lane && ops[count].length > 0 && InsideRegion(ops[count]) &&
+           message->Fits(ops[count]));
   if (message->full()) connection->Send();
-  return true;
+  return count;
 }
 
 std::size_t StreamQueue::Submit(std::span<const ReadOp> ops) {
@@ -119,9 +128,11 @@ std::size_t StreamQueue::Submit(std::span<const ReadOp> ops) {
   touched_.clear();
   const std::size_t room = std::min<std::size_t>(ops.size(), depth_ - outstanding_);
   std::size_t accepted = 0;
-  while (accepted < room && Add(ops[accepted])) {
-    ++accepted;
-    ++outstanding_;
+  while (accepted < room) {
+    const std::size_t added = AddSome(ops.subspan(accepted, room - accepted));
+    if (added == 0) break;
+    accepted += added;
+    outstanding_ += static_cast<std::uint32_t>(added);
   }
   for (ClientConnection* connection : touched_) connection->Send();
   return accepted;

@@ -41,8 +41,9 @@ class StreamQueue final : public ReadQueue, private MessageSink {
   void Flushed(Message* message) override;
 
   ClientConnection* ConnectionTo(PeerId peer, Lane lane);
-  // False: no message can be had now (back pressure).
-  bool Add(const ReadOp& op);
+  std::size_t AddSome(std::span<const ReadOp> ops);
+  // Null: no message can be had now (back pressure).
+  Message* MessageFor(ClientConnection* connection, const Shape& shape);
   Message* TakeMessage();
   void Complete(std::uint64_t cookie, ReadStatus status);
   void MakeActive(ClientConnection* connection);
