@@ -26,6 +26,9 @@ endif()
 if(ENGRAM_SANITIZE)
   add_compile_options(-fsanitize=${ENGRAM_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${ENGRAM_SANITIZE})
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    add_compile_options(-fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/cmake/sanitize_ignore.txt)
+  endif()
 endif()
 
 # engram_library(NAME [SOURCES globs...] [LINK libs...]): a static library of this project.
