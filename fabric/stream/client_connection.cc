@@ -306,8 +306,9 @@ void ClientConnection::EndReply() {
 
 void ClientConnection::Abandon() {
   while (!queued_.empty()) {
-    sink_->Done(queued_.front(), ReadStatus::kFlushed, {});
+    Message* const message = queued_.front();
     queued_.pop_front();
+    sink_->Done(message, ReadStatus::kFlushed, {});
   }
   for (Message* message : in_flight_) {
     if (message->abandoned) continue;
@@ -325,8 +326,9 @@ void ClientConnection::Fail(ReadStatus status) {
   for (Message* message : in_flight_) sink_->Done(message, status, {});
   in_flight_.clear();
   while (!queued_.empty()) {
-    sink_->Done(queued_.front(), status, {});
+    Message* const message = queued_.front();
     queued_.pop_front();
+    sink_->Done(message, status, {});
   }
 }
 

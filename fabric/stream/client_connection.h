@@ -11,7 +11,6 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <memory>
 #include <span>
 #include <vector>
@@ -100,7 +99,7 @@ class ClientConnection {
   std::size_t greeting_got_ = 0;
 
   std::uint64_t next_id_ = 1;
-  std::deque<Message*> queued_;         // not sent at all
+  MessageQueue queued_;                 // not sent at all
   std::vector<Message*> in_flight_;     // oldest first; the last may be partly sent
   std::span<const std::byte> sending_;  // rest of the last in-flight message
 

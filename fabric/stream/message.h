@@ -53,6 +53,7 @@ class Message {
 
   bool abandoned = false;  // its reads are completed; the reply is thrown away
   bool encoded = false;
+  Message* next = nullptr;  // in a MessageQueue
 
  private:
   static constexpr std::size_t kKeySlots = 256;
@@ -75,6 +76,25 @@ class Message {
   std::array<std::vector<iovec>, kMaxLocalSegments> segment_runs_;
   std::vector<iovec> runs_;
   std::vector<KeySlot> key_slots_;
+};
+
+// First in, first out, through the messages themselves: no allocation. Does not own them.
+class MessageQueue {
+ public:
+  bool empty() const { return front_ == nullptr; }
+  Message* front() const { return front_; }
+  Message* back() const { return back_; }
+  void push_back(Message* message) {
+    message->next = nullptr;
+    (empty() ? front_ : back_->next) = message;
+    back_ = message;
+  }
+  // REQUIRES: !empty().
+  void pop_front() { front_ = front_->next; }
+
+ private:
+  Message* front_ = nullptr;
+  Message* back_ = nullptr;  // of a queue that is not empty
 };
 
 }  // namespace engram::fabric::stream

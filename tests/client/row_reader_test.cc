@@ -9,7 +9,7 @@
 #include "engram/random.h"
 #include "fabric/loopback/loopback.h"
 #include "fabric/memory.h"
-#include "tests/client/count_allocations.h"
+#include "tests/count_allocations.h"
 
 namespace engram::client {
 namespace {

@@ -3,8 +3,10 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <array>
 
 #include "tests/conformance/suite.h"
+#include "tests/count_allocations.h"
 
 namespace engram::fabric::conformance {
 namespace {
@@ -70,6 +72,33 @@ TEST_P(FabricTest, ReadsABatchLargerThanEveryQueue) {
   Landing landing(*client.fabric, count * kRow);
   const auto ops = RandomRows(rows, landing, count, 11);
   ExpectAllRight(rows, ops, ReadAll(*queue, ops));
+}
+
+// Of this project's code: what libfabric does inside is its own affair.
+TEST_P(FabricTest, AllocatesNothingPerBatchAfterWarmUp) {
+  if (rig().name().starts_with("fault")) GTEST_SKIP() << "holds back copies of what it delays";
+  auto node = StartNode();
+  Client client = Connect(*node);
+  const Granted rows = Grant(*node, client, kRows);
+  auto queue = OpenQueue(client);
+  constexpr std::size_t kBatch = 48;
+  Landing landing(*client.fabric, kBatch * kRow);
+  const auto ops = RandomRows(rows, landing, kBatch, 5);
+  ExpectAllRight(rows, ops, ReadAll(*queue, ops));
+  ExpectAllRight(rows, ops, ReadAll(*queue, ops));
+  std::array<ReadCompletion, kBatch> done;
+  std::size_t read = 0;
+  const CountAllocations allocations;
+  for (int batch = 0; batch < 100; ++batch) {
+    std::size_t submitted = 0, polled = 0;
+    while (polled < kBatch) {
+      submitted += queue->Submit(std::span(ops).subspan(submitted));
+      polled += queue->Poll(done);
+    }
+    read += polled;
+  }
+  EXPECT_EQ(allocations.count(), 0);
+  EXPECT_EQ(read, 100 * kBatch);
 }
 
 TEST_P(FabricTest, PushesBackInsteadOfFailing) {

@@ -2,7 +2,7 @@
 // owner thread only.
 #pragma once
 
-namespace engram::client {
+namespace engram {
 
 class CountAllocations {
  public:
@@ -11,4 +11,4 @@ class CountAllocations {
   int count() const;
 };
 
-}  // namespace engram::client
+}  // namespace engram
