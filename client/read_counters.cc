@@ -17,6 +17,14 @@ void AddTo(const ReadCounters& counters, ReadTotals* totals) {
   totals->abandoned += counters.abandoned.value();
   totals->requests += counters.requests.value();
   totals->bytes_received += counters.bytes_received.value();
+  totals->layers_ready += counters.layers_ready.value();
+  totals->layers_failed += counters.layers_failed.value();
+  totals->layers_cancelled += counters.layers_cancelled.value();
+  totals->layers_late += counters.layers_late.value();
+  totals->rows_late += counters.rows_late.value();
+  totals->hedges_started += counters.hedges_started.value();
+  totals->hedges_won += counters.hedges_won.value();
+  totals->rows_joined += counters.rows_joined.value();
   for (std::size_t fabric = 0; fabric < kFabricKinds; ++fabric) {
     for (std::size_t i = 0; i < kReadSecondsBuckets; ++i)
       totals->read_seconds[fabric][i] += counters.read_seconds[fabric][i].value();

@@ -53,6 +53,16 @@ struct ReadNumbers {
   Number abandoned{};       // peers flushed because of a deadline or a late node
   Number requests{};        // batches delivered
   Number bytes_received{};  // engram_client_bytes_total {direction = received}
+  // engram_client_layers_total {outcome}: layers of prefetched steps, and those that were not ready
+  // at their needed_by time, with their rows.
+  Number layers_ready{};
+  Number layers_failed{};
+  Number layers_cancelled{};
+  Number layers_late{};
+  Number rows_late{};
+  Number hedges_started{};  // rows of late layers asked of another replica as well
+  Number hedges_won{};      // of those, delivered from the other replica
+  Number rows_joined{};     // copied from a read that another request had under way
   // engram_client_read_seconds {fabric}: batches, by the fabric of their last completion.
   std::array<std::array<Number, kReadSecondsBuckets>, kFabricKinds> read_seconds{};
   std::array<Number, kFabricKinds> read_ns_sum{};

@@ -43,13 +43,17 @@ struct RowReader::Part {
   std::uint32_t failed = 0;
   std::uint32_t copies = 0;
   std::uint32_t skipped = 0;
+  std::uint32_t order_end = 0;  // in Request::order, while that is as Start made it
   std::uint64_t session_bits = 0;
+  bool hedged = false;
+  ReadStatus ending = ReadStatus::kOk;  // as of a request
   ReadStatus* row_status = nullptr;
   PartState state = PartState::kPending;
 };
 
 struct RowReader::Request {
   std::uint32_t slot = 0;
+  std::uint64_t serial = 0;  // tells this request from others that had the slot
   std::uint32_t row_bytes = 0;
   bool active = false;
   bool any_staged = false;
@@ -72,6 +76,7 @@ struct RowReader::Request {
   std::uint32_t failed = 0;
   std::vector<std::uint32_t> order;  // positions to submit, grouped
   std::uint32_t order_count = 0, cursor = 0;
+  bool in_part_order = false;        // `order` has one part after the other
   std::vector<std::uint32_t> retry;  // positions to route anew
   std::uint32_t retry_count = 0;
 
@@ -91,10 +96,28 @@ struct RowReader::Request {
   ReadFailure failure;
 
   // Where the row's bytes are after it landed.
-  const std::byte* Landing(const Row& row) const {
+  std::byte* Landing(const Row& row) const {
     if (!row.staged) return row.out;
     return staging + static_cast<std::size_t>(&row - rows.data()) * row_bytes;
   }
+};
+
+// A late row that is being read from another replica, too. It holds a pass of its own, because its
+// request may be over before it.
+struct RowReader::HedgeRow {
+  enum class State : std::uint8_t { kFree, kReading, kWon } state = State::kFree;
+  std::uint8_t attempts = 0;  // of the row when it was hedged
+  std::uint8_t late_fabric = 0;
+  bool submitted = false;
+  std::uint32_t slot = 0, position = 0;
+  std::uint32_t offset = 0;
+  std::uint64_t serial = 0;
+  RowId id;
+  fabric::PeerId late_peer;
+  Instant deadline;
+  RouteVersion pass;
+  const Routes* routes = nullptr;
+  const Route* route = nullptr;
 };
 
 struct RowReader::Queue {

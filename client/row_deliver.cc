@@ -31,7 +31,7 @@ void RowReader::ReadAgain(Request& request, Part& part) {
     if (row.state != RowState::kLanded) continue;
     ++part.open;
     row.status = ReadStatus::kExpired;
-    if (request.ending != ReadStatus::kOk) {
+    if (Ending(request, part) != ReadStatus::kOk) {
       GiveUp(request, row, ReadStatus::kExpired);
       continue;
     }

@@ -40,6 +40,7 @@ absl::StatusOr<std::unique_ptr<RowReader>> RowReader::Open(const Options& option
   std::unique_ptr<RowReader> reader(new RowReader(own));
   if (absl::Status status = reader->OpenQueues(); !status.ok()) return status;
   if (absl::Status status = reader->OpenSlots(); !status.ok()) return status;
+  if (absl::Status status = reader->OpenHedges(); !status.ok()) return status;
   return reader;
 }
 
@@ -60,6 +61,7 @@ RowReader::~RowReader() {
     if (request->active && request->parts_open > 0) End(*request, ReadStatus::kFlushed);
   }
   for (auto& queue : queues_) queue->queue->Close();
+  CloseHedges();
 }
 
 absl::Status RowReader::OpenQueues() {
@@ -127,6 +129,7 @@ RowReader::Slot RowReader::Start(const ReadRequest& from) {
 
   Request& request = **free;
   request.active = true;
+  request.serial = ++last_serial_;
   request.any_staged = request.failed_over = false;
   request.ending = ReadStatus::kOk;
   request.lane = from.lane;
@@ -147,7 +150,9 @@ RowReader::Slot RowReader::Start(const ReadRequest& from) {
   for (std::uint32_t i = 0; i < request.part_count; ++i) {
     request.parts[i] = Part();
     Resolve(request, request.parts[i], from.parts[i]);
+    request.parts[i].order_end = request.order_count;
   }
+  request.in_part_order = true;
   SortByGroup(request);
   for (std::uint32_t i = 0; i < request.part_count; ++i) {
     if (request.parts[i].open == 0) Settle(request, request.parts[i]);
@@ -161,7 +166,8 @@ void RowReader::Progress() {
   for (auto& queue : queues_) {
     if (queue->outstanding > 0) Drain(*queue);
   }
-  bool waiting = false;
+  if (hedges_won_ > 0) FlushLosers();
+  bool waiting = hedges_reading_ > 0;
   for (auto& request : requests_) {
     if (!request->active || request->parts_open == 0) continue;
     if (request->cursor < request->order_count) Submit(*request);
@@ -169,6 +175,7 @@ void RowReader::Progress() {
   }
   if (!waiting) return;
   const Instant now = options_.clock->Now();
+  if (hedges_reading_ > 0) ExpireHedges(now);
   for (auto& request : requests_) {
     if (!request->active || request->parts_open == 0) continue;
     if (now >= request->deadline) {
@@ -193,6 +200,7 @@ PartState RowReader::State(Slot slot, std::uint32_t part) const {
 
 template <class Ready>
 bool RowReader::WaitFor(Ready ready, Instant until) {
+  if (ready()) return true;
   Progress();
   if (ready()) return true;
   Instant now = options_.clock->Now();
@@ -206,7 +214,9 @@ bool RowReader::WaitFor(Ready ready, Instant until) {
       seen = completions_;
       spin_from = now;
     } else if (now - spin_from >= options_.wait.spin) {
-      Sleep(now, until);
+      Nap nap;
+      nap.until = until;
+      if (Arm(now, &nap)) nap.Sleep(now);
       now = options_.clock->Now();
     }
   }
@@ -222,25 +232,32 @@ bool RowReader::WaitPart(Slot slot, std::uint32_t part, Instant until) {
   return WaitFor([&] { return State(slot, part) != PartState::kPending; }, until);
 }
 
-void RowReader::Sleep(Instant now, Instant until) {
-  std::array<pollfd, 256> fds;
-  nfds_t count = 0;
+bool RowReader::Arm(Instant now, Nap* nap) {
+  Instant& until = nap->until;
+  nap->count = 0;
   for (auto& queue : queues_) {
     if (queue->outstanding == 0) continue;
     const int fd = queue->queue->ArmWait();
-    if (fd < 0) return;
-    fds[count++] = {fd, POLLIN, 0};
+    if (fd < 0) return false;
+    nap->fds[nap->count++] = {fd, POLLIN, 0};
+  }
+  for (const HedgeRow& hedge : hedges_) {
+    if (hedge.state == HedgeRow::State::kReading) until = std::min(until, hedge.deadline);
   }
   for (auto& request : requests_) {
     if (!request->active || request->parts_open == 0) continue;
+    if (request->cursor < request->order_count && request->in_flight == 0) return false;
     until = std::min(until, request->deadline);
     if (!request->failed_over && request->in_flight > 0)
       until = std::min(until, request->failover_at);
     if (request->retry_count > 0 && request->cursor == request->order_count)
       until = std::min(until, std::max(request->retry_at, now + kFirstBackoff));
   }
+  return until > now;
+}
+
+void RowReader::Nap::Sleep(Instant now) {
   const Duration left = until - now;
-  if (left <= Duration::zero()) return;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   const timespec timeout{static_cast<time_t>(seconds.count()),
                          static_cast<long>((left - seconds).count())};
@@ -249,6 +266,30 @@ void RowReader::Sleep(Instant now, Instant until) {
 
 void RowReader::Cancel(Slot slot) {
   if (!Done(slot)) End(*requests_[slot], ReadStatus::kFlushed);
+}
+
+void RowReader::CancelPart(Slot slot, std::uint32_t index) {
+  Request& request = *requests_[slot];
+  Part& part = request.parts[index];
+  if (part.state != PartState::kPending) return;
+  part.ending = ReadStatus::kFlushed;
+  for (std::uint32_t at = part.begin; at < part.end && part.open > 0; ++at) {
+    while (request.rows[at].state == RowState::kInFlight) Flush(request.rows[at]);
+  }
+  CheckSeals(request);
+  if (part.state == PartState::kPending) Drop(request, part);
+}
+
+std::uint32_t RowReader::Missing(Slot slot, std::uint32_t index) const {
+  const Request& request = *requests_[slot];
+  const Part& part = request.parts[index];
+  if (part.state != PartState::kPending) return 0;
+  const auto begin = request.rows.begin();
+  return static_cast<std::uint32_t>(
+      std::count_if(begin + part.begin, begin + part.end, [](const Row& row) {
+        return row.state == RowState::kQueued || row.state == RowState::kInFlight ||
+               row.state == RowState::kCopy;
+      }));
 }
 
 const ReadFailure& RowReader::Failure(Slot slot) const { return requests_[slot]->failure; }

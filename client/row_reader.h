@@ -7,10 +7,15 @@
 //     landing), and only if the leases it was read under were still valid after the last one;
 //   - delivered rows passed their seal; skipped rows are zeros; failed rows are the dtype's poison
 //     pattern and are marked, never silently zero.
+// Where reads are plain loads (mapped), Start reads the first part and each Progress one more, so
+// that a part that is needed early does not wait for the others.
 // Until a part is reported its memory holds anything. After Open nothing here allocates, locks or
 // logs. Thread-confined: call from the owner thread only.
 #pragma once
 
+#include <poll.h>
+
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -99,6 +104,8 @@ class RowReader {
     std::uint32_t queue_depth = 8192;
     std::uint32_t attempts = 8;    // of one row, at least 1
     bool share_duplicates = true;  // on fabrics that send messages, read equal rows of a part once
+    std::uint32_t hedge_rows =
+        0;  // hedged rows under way at once; their memory is the reader's own
     ProtocolSwitches switches;
     std::shared_ptr<ReadCounters> counters;  // null: the reader's own
   };
@@ -128,19 +135,46 @@ class RowReader {
   // Ends the request as if its deadline were now; its unread rows fail with kFlushed. The slot is
   // done when it returns.
   void Cancel(Slot slot);
-  // What went wrong first; status kOk when nothing did. REQUIRES: Done(slot).
+  // As Cancel, for one part; rows of others that the flush ended are read again.
+  void CancelPart(Slot slot, std::uint32_t part);
+  // For a part that is late: asks another replica, once a part, for every row that is in flight and
+  // has one. The copy lands in the reader's own memory and replaces the row only after the first
+  // read was flushed; a first read that completes is taken instead. Returns how many rows.
+  std::uint32_t Hedge(Slot slot, std::uint32_t part);
+  // Rows of the part that are not there yet.
+  std::uint32_t Missing(Slot slot, std::uint32_t part) const;
+  // What went wrong first; status kOk when nothing did so far.
   const ReadFailure& Failure(Slot slot) const;
   // Frees the slot; returns how many rows failed. REQUIRES: Done(slot).
   std::uint32_t Collect(Slot slot);
 
+  // To sleep without this object: what to wait for, and until when at most.
+  struct Nap {
+    std::array<pollfd, 256> fds;
+    std::uint32_t count = 0;
+    Instant until;
+    // Until one of the descriptors is readable. REQUIRES: now < until.
+    void Sleep(Instant now);
+  };
+  // False when something can be done now. `nap->until` is set by the caller and brought forward to
+  // the reader's next timer.
+  bool Arm(Instant now, Nap* nap);
+  // Hedges are under way; they may outlive their requests, and Progress ends them.
+  bool hedging() const { return hedges_reading_ + hedges_won_ > 0; }
+  // Of all queues, since Open: tells whether something happened.
+  std::uint64_t completions() const { return completions_; }
+
   const ReadCounters& counters() const { return *options_.counters; }
+  ReadCounters& counters() { return *options_.counters; }
   const ReadTable& table() const { return *options_.table; }
+  const Options& options() const { return options_; }
 
  private:
-  struct Queue;    // one fabric's queue and its prepared operations
-  struct Request;  // what one slot holds
-  struct Row;      // one position of a request
-  struct Part;     // one part of a request
+  struct Queue;     // one fabric's queue and its prepared operations
+  struct Request;   // what one slot holds
+  struct Row;       // one position of a request
+  struct Part;      // one part of a request
+  struct HedgeRow;  // one row that is read a second time
 
   explicit RowReader(const Options& options);
   absl::Status OpenQueues();
@@ -167,7 +201,21 @@ class RowReader {
   void CheckSeals(Request& request);
   void SetLane(Queue& queue, fabric::Lane lane);
   void FlushPeers(Request& request, bool only_replicated);
+  void Flush(Row& row);
+  void Drop(Request& request, Part& part);
   void End(Request& request, ReadStatus why);
+
+  // Second reads of late rows (row_hedge.cc).
+  absl::Status OpenHedges();
+  bool ChooseHedge(const Request& request, std::uint32_t position, HedgeRow* hedge);
+  std::uint32_t SubmitHedges(Queue& queue, std::uint32_t slot);
+  void HedgeEnded(std::uint32_t index, ReadStatus status);
+  bool IsWanted(const HedgeRow& hedge) const;
+  bool TakeHedge(Request& request, std::uint32_t position);
+  void FlushLosers();
+  void ExpireHedges(Instant now);
+  void Free(HedgeRow& hedge);
+  void CloseHedges();
 
   // Rows -> caller (row_deliver.cc).
   void Settle(Request& request, Part& part);
@@ -177,7 +225,7 @@ class RowReader {
   void DeliverStaged(Request& request, Part& part);
   void DeliverFailures(Request& request, Part& part);
   void Finish(Request& request, Instant now);
-  void Sleep(Instant now, Instant until);
+  static ReadStatus Ending(const Request& request, const Part& part);
   template <class Ready>
   bool WaitFor(Ready ready, Instant until);
 
@@ -193,6 +241,14 @@ class RowReader {
   std::vector<std::uint64_t> seen_;  // duplicates: generation << 32 | position
   std::uint32_t seen_generation_ = 0;
   std::uint64_t completions_ = 0;
+  std::uint64_t last_serial_ = 0;  // of requests
+
+  std::vector<HedgeRow> hedges_;
+  std::vector<std::uint32_t> free_hedges_;  // indices into hedges_
+  std::uint32_t hedges_reading_ = 0, hedges_won_ = 0;
+  std::vector<fabric::ReadOp> hedge_ops_;
+  std::vector<std::byte> hedge_memory_;  // rows, then seals
+  std::unique_ptr<Destination> hedge_region_;
   ReadCounters& counters_;
 };
 

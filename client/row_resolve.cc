@@ -142,6 +142,7 @@ void RowReader::ShareDuplicates(Request& request, Part& part, std::uint32_t orde
 void RowReader::SortByGroup(Request& request) {
   const std::size_t groups = request.routes->groups().size();
   if (groups <= 1 || groups > kMaxSortedGroups) return;
+  request.in_part_order = false;
   std::fill_n(group_counts_.begin(), groups + 1, 0);
   for (std::uint32_t i = 0; i < request.order_count; ++i)
     ++group_counts_[request.rows[request.order[i]].route->group + 1];
@@ -190,6 +191,7 @@ void RowReader::Reroute(Request& request, Instant now) {
   if (request.in_flight == 0) Repin(request, now);
   const ShardLayout& layout = options_.table->layout;
   request.order_count = request.cursor = 0;
+  request.in_part_order = false;
   const std::uint32_t count = std::exchange(request.retry_count, 0);
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t position = request.retry[i];

@@ -1,4 +1,5 @@
 // RowReader: from rows to read operations, and from completions back to rows.
+#include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
@@ -7,6 +8,17 @@
 #include "client/row_reader.h"
 
 namespace engram::client {
+
+namespace {
+
+template <class Request>
+bool EndsPart(const Request& request) {
+  const std::uint32_t* at = request.order.data() + request.cursor;
+  return request.cursor < request.order_count &&
+         request.rows[at[0]].part != request.rows[at[-1]].part;
+}
+
+}  // namespace
 
 // Submits `order` from the cursor on, one group after the other, until all is under way or a queue
 // pushes back.
@@ -22,7 +34,11 @@ void RowReader::Submit(Request& request) {
     request.in_flight += static_cast<std::uint32_t>(accepted);
     queue.outstanding += static_cast<std::uint32_t>(accepted);
     // Mapped reads are over by now: seals are checked while the rows are in the nearest cache.
-    if (queue.completes_at_once) Drain(queue);
+    if (queue.completes_at_once) {
+      Drain(queue);
+      // The caller may use a part before the next one is read.
+      if (request.in_part_order && accepted == count && EndsPart(request)) return;
+    }
     if (accepted < count && !(queue.completes_at_once && accepted > 0)) return;
   }
 }
@@ -38,7 +54,10 @@ std::size_t RowReader::Prepare(Request& request, Queue& queue, std::uint16_t gro
   const std::uint64_t cookie = std::uint64_t{request.slot} << 32;
   const std::uint32_t* order = request.order.data() + request.cursor;
   const std::size_t left = request.order_count - request.cursor;
-  const std::size_t limit = std::min(queue.batch, left);
+  std::size_t limit = std::min(queue.batch, left);
+  if (queue.completes_at_once && request.in_part_order)
+    limit = std::min<std::size_t>(
+        limit, request.parts[request.rows[order[0]].part].order_end - request.cursor);
   const Destination* destination = nullptr;
   bool staged = false;
   if (queue.needs_registration) {
@@ -77,6 +96,12 @@ void RowReader::Drain(Queue& queue) {
     queue.outstanding -= static_cast<std::uint32_t>(count);
     completions_ += count;
     for (std::size_t i = 0; i < count;) {
+      if (queue.completions[i].cookie >> 32 == options_.slots) [[unlikely]] {
+        const fabric::ReadCompletion& completion = queue.completions[i++];
+        counters_.rows[kind][static_cast<std::size_t>(completion.status)].Add(1);
+        HedgeEnded(static_cast<std::uint32_t>(completion.cookie), completion.status);
+        continue;
+      }
       const std::size_t run = Landed({queue.completions.data() + i, count - i}, queue.kind);
       landed += run;
       i += run;
@@ -153,9 +178,12 @@ void RowReader::CheckSeals(Request& request) {
 
 // REQUIRES: the row is counted in its part's `open` and nothing that targets it is outstanding.
 void RowReader::Failed(Request& request, std::uint32_t position, ReadStatus status) {
+  if (hedges_won_ > 0 && TakeHedge(request, position)) return;
   Row& row = request.rows[position];
+  Part& part = request.parts[row.part];
+  const ReadStatus ending = Ending(request, part);
   // A flush is news only when it was the deadline's: then this node was late.
-  const bool late = request.ending == ReadStatus::kTimedOut;
+  const bool late = ending == ReadStatus::kTimedOut;
   if (request.failure.status == ReadStatus::kOk && (status != ReadStatus::kFlushed || late)) {
     request.failure.status = late ? ReadStatus::kTimedOut : status;
     request.failure.row = row.id;
@@ -163,8 +191,8 @@ void RowReader::Failed(Request& request, std::uint32_t position, ReadStatus stat
       request.failure.node.name = request.routes->sessions()[row.route->session].node.name;
   }
   row.status = status;
-  if (request.ending != ReadStatus::kOk) {
-    GiveUp(request, row, request.ending);
+  if (ending != ReadStatus::kOk) {
+    GiveUp(request, row, ending);
   } else if (static_cast<std::uint32_t>(row.attempts) + 1 >= options_.attempts) {
     GiveUp(request, row, status);
   } else {
@@ -173,8 +201,11 @@ void RowReader::Failed(Request& request, std::uint32_t position, ReadStatus stat
     request.retry[request.retry_count++] = position;
     return;
   }
-  Part& part = request.parts[row.part];
   if (part.open == 0) Settle(request, part);
+}
+
+ReadStatus RowReader::Ending(const Request& request, const Part& part) {
+  return part.ending != ReadStatus::kOk ? part.ending : request.ending;
 }
 
 // The row is poison from here on. The caller settles the part when its last row is closed.
@@ -190,6 +221,14 @@ void RowReader::GiveUp(Request& request, Row& row, ReadStatus status) {
   --part.open;
 }
 
+// Ends the read of a row that is in flight, and with it the others of its peer.
+void RowReader::Flush(Row& row) {
+  Queue& queue = *queues_[row.route->fabric];
+  queue.queue->Abandon(row.route->region.peer);
+  counters_.abandoned.Add(1);
+  Drain(queue);
+}
+
 // Ends the reads that are in flight: of every peer, or only of peers whose rows can be read
 // elsewhere. Their completions come through the queues at once.
 void RowReader::FlushPeers(Request& request, bool only_replicated) {
@@ -200,11 +239,28 @@ void RowReader::FlushPeers(Request& request, bool only_replicated) {
     if (only_replicated &&
         request.routes->Candidates(options_.table->layout.Locate(row.id).shard).size() < 2)
       continue;
-    Queue& queue = *queues_[row.route->fabric];
-    queue.queue->Abandon(row.route->region.peer);
-    counters_.abandoned.Add(1);
-    Drain(queue);
+    Flush(row);
   }
+}
+
+// Gives up the rows of a part that were to be read yet. REQUIRES: part.ending is set and none of
+// its rows is in flight.
+void RowReader::Drop(Request& request, Part& part) {
+  const auto dropped = [&](std::uint32_t position) {
+    return position >= part.begin && position < part.end;
+  };
+  const auto order = request.order.begin();
+  const auto retry = request.retry.begin();
+  request.order_count = static_cast<std::uint32_t>(
+      std::remove_if(order + request.cursor, order + request.order_count, dropped) - order);
+  request.retry_count = static_cast<std::uint32_t>(
+      std::remove_if(retry, retry + request.retry_count, dropped) - retry);
+  request.in_part_order = false;
+  for (std::uint32_t position = part.begin; position < part.end; ++position) {
+    Row& row = request.rows[position];
+    if (row.state == RowState::kQueued) GiveUp(request, row, part.ending);
+  }
+  if (part.open == 0) Settle(request, part);
 }
 
 void RowReader::End(Request& request, ReadStatus why) {

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/part_slice.h"
 #include "client/rpc/pool.h"
 #include "client/rpc/table_state.h"
 
@@ -33,36 +34,6 @@ int Weight(ReadStatus status) {
     case ReadStatus::kCorrupt: return 6;
   }
   return 0;
-}
-
-RowId IdAt(const ReadPart& part, std::size_t position) {
-  const std::size_t run = position / part.run_rows;
-  const std::size_t at = run * part.run_id_stride + position % part.run_rows;
-  switch (part.id_kind) {
-    case ReadPart::IdKind::kRowId: return static_cast<const RowId*>(part.ids)[at];
-    case ReadPart::IdKind::kInt32:
-      return RowId(
-          static_cast<std::uint64_t>(std::int64_t{static_cast<const std::int32_t*>(part.ids)[at]}));
-    case ReadPart::IdKind::kInt64:
-      return RowId(static_cast<std::uint64_t>(static_cast<const std::int64_t*>(part.ids)[at]));
-  }
-  return RowId();
-}
-
-std::size_t IdBytes(ReadPart::IdKind kind) {
-  return kind == ReadPart::IdKind::kInt32 ? sizeof(std::int32_t) : sizeof(std::int64_t);
-}
-
-// The runs [first, first + runs) of a part, or, of a single run, as many of its rows.
-ReadPart Slice(const ReadPart& part, std::size_t first, std::size_t count) {
-  ReadPart out = part;
-  const bool rows = part.runs == 1;
-  const std::size_t id_stride = rows ? 1 : part.run_id_stride;
-  out.ids = static_cast<const char*>(part.ids) + first * id_stride * IdBytes(part.id_kind);
-  out.out = part.out + first * (rows ? part.row_stride : part.run_stride);
-  out.row_status = part.row_status + first * (rows ? 1 : part.run_rows);
-  (rows ? out.run_rows : out.runs) = static_cast<std::uint32_t>(count);
-  return out;
 }
 
 }  // namespace
@@ -142,7 +113,7 @@ absl::Status Table::State::Read(Desk& desk, std::span<const ReadPart> parts, Ins
 
 absl::Status Table::State::Explain(const ReadPart& part, std::size_t position, ReadStatus status,
                                    const ReadFailure& failure) const {
-  const RowId id(IdAt(part, position).value() + part.first_row);
+  const RowId id(IdAt(part, position) + part.first_row);
   const ShardLayout& layout = read_table->layout;
   std::string what = absl::StrCat("row ", id.value(), " of table ", record.name.Full());
   if (status == ReadStatus::kInvalid)
@@ -191,15 +162,15 @@ absl::Status Table::ReadParts(std::span<const ReadPart> parts, Instant deadline)
     status = state_->Read(**desk, parts, deadline);
   } else {
     for (const ReadPart& part : parts) {
-      const std::size_t unit = part.runs == 1 ? 1 : part.run_rows;
-      const std::size_t units = part.runs == 1 ? part.run_rows : part.runs;
-      const std::size_t most = unit == 0 ? units : kDeskRows / unit;
+      const std::uint32_t unit = UnitRows(part);
+      const std::uint32_t units = Units(part);
+      const std::uint32_t most = unit == 0 ? units : kDeskRows / unit;
       if (most == 0) {
         status = absl::InvalidArgumentError(absl::StrCat(
             "a run has ", unit, " rows; the limit of one run among several is ", kDeskRows));
         break;
       }
-      for (std::size_t at = 0; at < units; at += most) {
+      for (std::uint32_t at = 0; at < units; at += std::min(most, units - at)) {
         const ReadPart slice = Slice(part, at, std::min(most, units - at));
         absl::Status one = state_->Read(**desk, {&slice, 1}, deadline);
         if (status.ok()) status = std::move(one);

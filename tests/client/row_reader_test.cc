@@ -5,10 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "engram/poison.h"
-#include "engram/random.h"
-#include "fabric/loopback/loopback.h"
-#include "fabric/memory.h"
+#include "tests/client/held_pool.h"
 #include "tests/count_allocations.h"
 
 namespace engram::client {
@@ -17,179 +14,10 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr std::uint32_t kRowBytes = 40;
-
-TableSpec SmallSpec() {
-  TableSpec spec;
-  for (std::uint32_t i = 0; i < 4; ++i) spec.columns.push_back({i / 2, 2, i % 2, 1000 + i});
-  spec.planes = {{"values", DType::kE4M3, 32}, {"scales", DType::kUE8M0, 8}};
-  return spec;
-}
-
-TableOptions SmallOptions(SealKind seal) {
-  TableOptions options;
-  options.shard_bytes = 256 * 48;  // one block a shard
-  options.seal = seal;
-  return options;
-}
-
-std::byte Golden(RowId row, std::uint32_t at) {
-  return static_cast<std::byte>(row.value() * 131 + at * 7 + 3);
-}
-
-// Holds what is submitted until Release, so that a test can decide when reads complete.
-class HeldQueue final : public fabric::ReadQueue {
- public:
-  explicit HeldQueue(std::unique_ptr<fabric::ReadQueue> inner) : inner_(std::move(inner)) {}
-  std::size_t Submit(std::span<const fabric::ReadOp> ops) override {
-    if (!hold) return inner_->Submit(ops);
-    held_.insert(held_.end(), ops.begin(), ops.end());
-    return ops.size();
-  }
-  std::size_t Poll(std::span<fabric::ReadCompletion> out) override {
-    std::size_t count = 0;
-    while (count < out.size() && !flushed_.empty()) {
-      out[count++] = {flushed_.back(), ReadStatus::kFlushed};
-      flushed_.pop_back();
-    }
-    return count > 0 ? count : inner_->Poll(out);
-  }
-  int ArmWait() override { return -1; }
-  void Abandon(fabric::PeerId peer) override {
-    abandoned.push_back(peer);
-    for (const fabric::ReadOp& op : held_) {
-      if (op.region.peer == peer) flushed_.push_back(op.cookie);
-    }
-    std::erase_if(held_, [&](const fabric::ReadOp& op) { return op.region.peer == peer; });
-  }
-  void Close() override { inner_->Close(); }
-  void Release() {
-    inner_->Submit(held_);
-    held_.clear();
-  }
-  std::size_t held() const { return held_.size(); }
-
-  bool hold = false;
-  std::vector<fabric::PeerId> abandoned;
-
- private:
-  std::unique_ptr<fabric::ReadQueue> inner_;
-  std::vector<fabric::ReadOp> held_;
-  std::vector<std::uint64_t> flushed_;
-};
-
-class HeldFabric final : public fabric::Fabric {
- public:
-  const fabric::FabricInfo& info() const override { return inner_->info(); }
-  absl::StatusOr<fabric::PeerId> AddPeer(const fabric::PeerAddress& address,
-                                         Instant deadline) override {
-    return inner_->AddPeer(address, deadline);
-  }
-  void RemovePeer(fabric::PeerId peer) override { inner_->RemovePeer(peer); }
-  absl::StatusOr<fabric::RemoteRegion> Import(const fabric::RemoteRegion& granted) override {
-    return inner_->Import(granted);
-  }
-  void Release(const fabric::RemoteRegion& imported) override { inner_->Release(imported); }
-  absl::StatusOr<std::unique_ptr<fabric::MemoryRegion>> Register(std::span<std::byte> memory,
-                                                                 fabric::MemoryKind kind) override {
-    return inner_->Register(memory, kind);
-  }
-  absl::StatusOr<std::unique_ptr<fabric::ReadQueue>> OpenQueue(
-      const QueueOptions& options) override {
-    auto opened = inner_->OpenQueue(options);
-    if (!opened.ok()) return opened.status();
-    auto held = std::make_unique<HeldQueue>(*std::move(opened));
-    queue = held.get();
-    return held;
-  }
-  HeldQueue* queue = nullptr;
-
- private:
-  std::unique_ptr<fabric::Fabric> inner_ = fabric::OpenLoopbackFabric();
-};
-
-// One node that holds every shard of the table.
-struct Holder {
-  std::unique_ptr<fabric::Slab> slab;
-  std::unique_ptr<fabric::Target> target;
-  fabric::PeerId peer;
-  std::vector<fabric::RemoteRegion> shards;
-  std::shared_ptr<ReadLease> lease;
-  std::string name;
-};
-
-class RowReaderTest : public testing::TestWithParam<SealKind> {
+class RowReaderTest : public HeldPool, public testing::TestWithParam<SealKind> {
  protected:
-  RowReaderTest()
-      : spec_(SmallSpec()),
-        table_(std::make_shared<ReadTable>(TableUid{{9}}, spec_, SmallOptions(GetParam()))),
-        board_(&quiescence_, Routes::Builder({}).Build()) {}
-
+  RowReaderTest() : HeldPool(GetParam()) {}
   ~RowReaderTest() override { reader_.reset(); }
-
-  std::byte* Stored(Holder& holder, RowId row) {
-    const ShardSlot place = table_->layout.Locate(row);
-    std::uint64_t at = 0;
-    for (std::uint32_t i = 0; i < place.shard.value(); ++i)
-      at += table_->layout.StoredBytes(ShardIndex(i));
-    return holder.slab->data() + at + std::uint64_t{place.slot} * table_->layout.stride();
-  }
-
-  void Store(Holder& holder, RowId row) {
-    std::byte* to = Stored(holder, row);
-    for (std::uint32_t i = 0; i < kRowBytes; ++i) to[i] = Golden(row, i);
-    if (table_->layout.seal() == SealKind::kNone) return;
-    const std::uint64_t seal = table_->sealer.Seal(row, to);
-    std::memcpy(to + kRowBytes, &seal, sizeof seal);
-  }
-
-  Holder& AddHolder(const std::string& name) {
-    auto holder = std::make_unique<Holder>();
-    holder->name = name;
-    holder->lease = std::make_shared<ReadLease>(clock_.Now() + seconds(100));
-    const ShardLayout& layout = table_->layout;
-    fabric::SlabOptions slab;
-    slab.pages = fabric::PageSize::k4KiB;
-    slab.bytes = layout.rows() * layout.stride();
-    holder->slab = *fabric::Slab::Create(slab);
-    for (std::uint64_t row = 0; row < layout.rows(); ++row) Store(*holder, RowId(row));
-    holder->target = *fabric::OpenLoopbackTarget({{name}, Incarnation(1), ""});
-    const SessionToken token{{1}};
-    holder->target->Admit(token);
-    holder->peer = *fabric_.AddPeer({holder->target->address(), token, {name}, Incarnation(1)},
-                                    Instant::max());
-    std::uint64_t at = 0;
-    for (std::uint32_t shard = 0; shard < layout.shards(); ++shard) {
-      const std::uint64_t bytes = layout.StoredBytes(ShardIndex(shard));
-      const auto exposed =
-          *holder->target->Expose({holder->slab.get(), at, bytes, layout.stride()});
-      holder->target->Allow(token, exposed.key);
-      holder->shards.push_back(
-          *fabric_.Import({holder->peer, exposed.address, exposed.length, exposed.key}));
-      at += bytes;
-    }
-    holders_.push_back(std::move(holder));
-    return *holders_.back();
-  }
-
-  // Routes to every holder in `names`, in the order in which holders were added.
-  void Publish(std::vector<std::string> names, FabricKind kind = FabricKind::kLoopback,
-               bool incomplete = false) {
-    Routes::Builder::Options options;
-    options.shards = table_->layout.shards();
-    options.incomplete = incomplete;
-    Routes::Builder builder(options);
-    PathAddress path;
-    path.fabric = kind;
-    for (const auto& holder : holders_) {
-      if (std::find(names.begin(), names.end(), holder->name) == names.end()) continue;
-      const auto session =
-          builder.AddSession({{holder->name}, Incarnation(1), GrantRevision(1), holder->lease});
-      for (std::uint32_t shard = 0; shard < options.shards; ++shard)
-        builder.Add(ShardIndex(shard), session, 0, path, holder->shards[shard]);
-    }
-    board_.Publish(builder.Build());
-  }
 
   RowReader& Reader() {
     if (reader_ == nullptr) {
@@ -198,6 +26,7 @@ class RowReaderTest : public testing::TestWithParam<SealKind> {
       options.board = &board_;
       options.fabrics = {&fabric_};
       options.clock = &clock_;
+      options.hedge_rows = 64;
       auto opened = RowReader::Open(options);
       EXPECT_TRUE(opened.ok()) << opened.status();
       reader_ = *std::move(opened);
@@ -236,30 +65,6 @@ class RowReaderTest : public testing::TestWithParam<SealKind> {
     return Reader().Collect(slot);
   }
 
-  bool IsGolden(const std::byte* bytes, RowId row) {
-    for (std::uint32_t i = 0; i < kRowBytes; ++i) {
-      if (bytes[i] != Golden(row, i)) return false;
-    }
-    return true;
-  }
-  bool IsPoison(const std::byte* bytes) {
-    return std::memcmp(bytes, table_->poison.data(), kRowBytes) == 0;
-  }
-
-  std::vector<RowId> SomeRows(std::size_t count) {
-    std::vector<RowId> ids;
-    SeededRandom random(3);
-    for (std::size_t i = 0; i < count; ++i) ids.push_back(RowId(random.Below(spec_.Rows())));
-    return ids;
-  }
-
-  FakeClock clock_;
-  TableSpec spec_;
-  std::shared_ptr<const ReadTable> table_;
-  HeldFabric fabric_;
-  Quiescence quiescence_;
-  RouteBoard board_;
-  std::vector<std::unique_ptr<Holder>> holders_;
   std::unique_ptr<RowReader> reader_;
   std::vector<std::byte> out_;
   std::vector<ReadStatus> status_;
@@ -534,6 +339,122 @@ TEST_P(RowReaderTest, ReportsEachPartByItself) {
   EXPECT_TRUE(IsGolden(out.data(), ids[0]));
   EXPECT_TRUE(IsPoison(out.data() + kRowBytes));
   EXPECT_EQ(holder.name, "a");
+}
+
+TEST_P(RowReaderTest, AHedgeReplacesALateRowOnlyAfterTheFirstReadIsFlushed) {
+  Holder& late = AddHolder("a");
+  AddHolder("b");
+  Publish({"a", "b"});
+  const auto ids = SomeRows(20);
+  Reader();
+  fabric_.queue->hold = true;
+  fabric_.queue->hold_only = late.peer;
+  const auto slot = Start(PartOf(ids));
+  const std::size_t held = fabric_.queue->held();
+  ASSERT_GT(held, 0u);
+  EXPECT_EQ(Reader().Hedge(slot, 0), held);
+  EXPECT_EQ(Reader().Hedge(slot, 0), 0u) << "a part is hedged once";
+  EXPECT_TRUE(fabric_.queue->abandoned.empty());
+  EXPECT_EQ(Finish(slot), 0u);
+  EXPECT_EQ(fabric_.queue->abandoned, std::vector<fabric::PeerId>{late.peer});
+  EXPECT_EQ(fabric_.queue->held(), 0u);
+  for (std::size_t i = 0; i < ids.size(); ++i) ASSERT_TRUE(IsGolden(&out_[i * kRowBytes], ids[i]));
+  EXPECT_EQ(Reader().counters().hedges_started.value(), held);
+  EXPECT_EQ(Reader().counters().hedges_won.value(), held);
+  EXPECT_EQ(Reader().counters().retries.value(), 0u);
+}
+
+TEST_P(RowReaderTest, AFirstReadThatCompletesIsTakenInsteadOfItsHedge) {
+  AddHolder("a");
+  AddHolder("b");
+  Publish({"a", "b"});
+  const auto ids = SomeRows(20);
+  Reader();
+  fabric_.queue->hold = true;
+  const auto slot = Start(PartOf(ids));
+  ASSERT_EQ(Reader().Hedge(slot, 0), 20u);
+  fabric_.queue->Release();
+  EXPECT_EQ(Finish(slot), 0u);
+  EXPECT_TRUE(IsGolden(&out_[0], ids[0]));
+  EXPECT_EQ(Reader().counters().hedges_won.value(), 0u);
+  EXPECT_TRUE(fabric_.queue->abandoned.empty());
+  EXPECT_FALSE(Reader().hedging());
+}
+
+TEST_P(RowReaderTest, AHedgeThatHangsKeepsItsPassOpenUntilItIsFlushedAtTheDeadline) {
+  AddHolder("a");
+  AddHolder("b");
+  Publish({"a", "b"});
+  const std::vector<RowId> ids = {RowId(1)};
+  Reader();
+  fabric_.queue->hold = true;
+  const auto slot = Start(PartOf(ids), milliseconds(100));
+  const fabric::PeerId first = fabric_.queue->held_op(0).region.peer;
+  ASSERT_EQ(Reader().Hedge(slot, 0), 1u);
+  fabric_.queue->ReleaseFrom(first);
+  Reader().Progress();
+  ASSERT_TRUE(Reader().Done(slot));
+  Reader().Collect(slot);
+  Publish({});
+  EXPECT_TRUE(Reader().hedging());
+  EXPECT_FALSE(quiescence_.Past(quiescence_.current()));
+  clock_.Advance(milliseconds(100));
+  Reader().Progress();
+  EXPECT_FALSE(Reader().hedging());
+  EXPECT_TRUE(quiescence_.Past(quiescence_.current()));
+  EXPECT_EQ(fabric_.queue->held(), 0u);
+}
+
+TEST_P(RowReaderTest, AHedgeUnderALeaseThatRanOutDoesNotWin) {
+  Holder& late = AddHolder("a");
+  Holder& other = AddHolder("b");
+  other.lease = std::make_shared<ReadLease>(clock_.Now() + milliseconds(10));
+  Publish({"a", "b"});
+  std::vector<RowId> ids;
+  for (RowId id : SomeRows(40)) {
+    if (board_.Shared()->Best(table_->layout.Locate(id).shard)->region.peer == late.peer)
+      ids.push_back(id);
+  }
+  Reader();
+  fabric_.queue->hold = true;
+  const auto slot = Start(PartOf(ids));
+  ASSERT_EQ(Reader().Hedge(slot, 0), ids.size());
+  clock_.Advance(milliseconds(20));
+  fabric_.queue->ReleaseFrom(other.peer);
+  Reader().Progress();
+  EXPECT_FALSE(Reader().Done(slot));
+  EXPECT_TRUE(fabric_.queue->abandoned.empty());
+  fabric_.queue->Release();
+  EXPECT_EQ(Finish(slot), 0u);
+  EXPECT_EQ(Reader().counters().hedges_won.value(), 0u);
+}
+
+TEST_P(RowReaderTest, CancellingAPartLeavesTheOthers) {
+  AddHolder("a");
+  Publish({"a"});
+  Reader();
+  const auto ids = SomeRows(20);
+  const ReadPart whole = PartOf(ids);
+  ReadPart parts[2] = {whole, whole};
+  parts[0].run_rows = parts[1].run_rows = 10;
+  parts[1].ids = ids.data() + 10;
+  parts[1].out += 10 * kRowBytes;
+  parts[1].row_status += 10;
+  ReadRequest request;
+  request.parts = parts;
+  request.deadline = clock_.Now() + seconds(1);
+  fabric_.queue->hold = true;
+  const auto slot = Reader().Start(request);
+  Reader().Progress();
+  Reader().CancelPart(slot, 0);
+  EXPECT_EQ(Reader().State(slot, 0), PartState::kFailed);
+  EXPECT_EQ(Reader().State(slot, 1), PartState::kPending);
+  EXPECT_EQ(status_[3], ReadStatus::kFlushed);
+  EXPECT_TRUE(IsPoison(&out_[0]));
+  fabric_.queue->hold = false;
+  fabric_.queue->Release();
+  EXPECT_EQ(Finish(slot), 10u);
+  for (std::size_t i = 10; i < 20; ++i) ASSERT_TRUE(IsGolden(&out_[i * kRowBytes], ids[i])) << i;
 }
 
 TEST_P(RowReaderTest, AllocatesNothingAfterOpen) {
