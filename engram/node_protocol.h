@@ -80,6 +80,7 @@ struct NodeWelcome {
 };
 struct HeartbeatSeen {
   std::uint64_t sequence = 0;
+  Epoch map_epoch{};  // of the controller, once it had taken the heartbeat
 };
 // The node must exit: another process of this NodeId has taken over, or the id is refused.
 struct NodeRefused {

@@ -61,6 +61,7 @@ absl::Status ControllerLink::Welcomed(Instant now, const NodeWelcome& welcome) {
 void ControllerLink::Seen(const HeartbeatSeen& seen) {
   if (!welcomed_ || seen.sequence > sequence_ || seen.sequence <= seen_) return;
   seen_ = seen.sequence;
+  map_epoch_ = seen.map_epoch;
   std::erase_if(unseen_, [&](const auto& entry) {
     return entry.second.sent_in != 0 && entry.second.sent_in <= seen.sequence;
   });

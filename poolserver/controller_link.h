@@ -42,6 +42,8 @@ class ControllerLink {
   Incarnation incarnation() const { return identity_.incarnation; }
   bool welcomed() const { return welcomed_; }
   FencingToken token() const { return token_; }
+  // The shard map's, by the controller's last answer.
+  Epoch map_epoch() const { return map_epoch_; }
 
  private:
   struct Unseen {
@@ -51,6 +53,7 @@ class ControllerLink {
 
   NodeHello identity_;
   FencingToken token_;
+  Epoch map_epoch_;
   bool connected_ = false;
   bool welcomed_ = false;
   Duration heartbeat_every_{};

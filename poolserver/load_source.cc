@@ -20,9 +20,9 @@ std::uint64_t TotalRows(std::span<const RowRun> runs) {
 
 class CheckpointRows final : public LoadSource {
  public:
-  static absl::StatusOr<std::unique_ptr<LoadSource>> Open(const TableRecord& table) {
-    auto checkpoint =
-        CheckpointSource::Open(table.source.checkpoint_dir, table.source.name_map_json);
+  static absl::StatusOr<std::unique_ptr<LoadSource>> Open(const TableRecord& table,
+                                                          Checkpoints* checkpoints) {
+    auto checkpoint = checkpoints->Open(table.source.checkpoint_dir, table.source.name_map_json);
     if (!checkpoint.ok()) return checkpoint.status();
     if ((*checkpoint)->spec() != table.spec) {
       return absl::FailedPreconditionError(
@@ -59,7 +59,7 @@ class CheckpointRows final : public LoadSource {
   }
 
  private:
-  CheckpointRows(const TableRecord& table, std::unique_ptr<CheckpointSource> checkpoint)
+  CheckpointRows(const TableRecord& table, std::shared_ptr<const CheckpointSource> checkpoint)
       : spec_(table.spec), packer_(table), checkpoint_(std::move(checkpoint)) {}
 
   absl::Status OpenFiles() {
@@ -76,7 +76,7 @@ class CheckpointRows final : public LoadSource {
 
   const TableSpec spec_;
   const RowPacker packer_;
-  const std::unique_ptr<CheckpointSource> checkpoint_;
+  const std::shared_ptr<const CheckpointSource> checkpoint_;
   std::map<std::string, std::unique_ptr<DirectFile>> files_;
 };
 
@@ -104,14 +104,18 @@ class SyntheticRows final : public LoadSource {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<LoadSource>> LoadSource::Open(const TableRecord& table) {
-  if (table.source.kind == TableSource::Kind::kCheckpoint) return CheckpointRows::Open(table);
+absl::StatusOr<std::unique_ptr<LoadSource>> LoadSource::Open(const TableRecord& table,
+                                                             Checkpoints* checkpoints) {
+  if (table.source.kind == TableSource::Kind::kCheckpoint) {
+    return CheckpointRows::Open(table, checkpoints);
+  }
   return std::make_unique<SyntheticRows>(table);
 }
 
-absl::StatusOr<Inspection> LoadSource::Inspect(const TableName& table, const TableSource& source) {
+absl::StatusOr<Inspection> LoadSource::Inspect(const TableName& table, const TableSource& source,
+                                               Checkpoints* checkpoints) {
   if (source.kind == TableSource::Kind::kCheckpoint) {
-    auto checkpoint = CheckpointSource::Open(source.checkpoint_dir, source.name_map_json);
+    auto checkpoint = checkpoints->Open(source.checkpoint_dir, source.name_map_json);
     if (!checkpoint.ok()) return checkpoint.status();
     return (*checkpoint)->inspection();
   }

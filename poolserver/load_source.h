@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "engram/node_protocol.h"
 #include "engram/table_spec.h"
+#include "poolserver/checkpoints.h"
 #include "poolserver/direct_file.h"
 #include "poolserver/row_packer.h"
 
@@ -23,9 +24,11 @@ class LoadSource {
 
   // Opens what table.source names and checks that it holds the table of table.spec. Every error
   // names the directory, file or field.
-  static absl::StatusOr<std::unique_ptr<LoadSource>> Open(const TableRecord& table);
+  static absl::StatusOr<std::unique_ptr<LoadSource>> Open(const TableRecord& table,
+                                                          Checkpoints* checkpoints);
   // What a source holds, for a table that is to be made from it.
-  static absl::StatusOr<Inspection> Inspect(const TableName& table, const TableSource& source);
+  static absl::StatusOr<Inspection> Inspect(const TableName& table, const TableSource& source,
+                                            Checkpoints* checkpoints);
   virtual ~LoadSource() = default;
 
   // Fills `runs`, packed and sealed. REQUIRES: each run starts where the one before ended, and all

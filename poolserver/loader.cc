@@ -110,7 +110,7 @@ void Loader::RunLoads() {
 
 void Loader::Prepare(const std::shared_ptr<Load>& load) {
   load->started = Steady::now();
-  auto source = LoadSource::Open(load->table);
+  auto source = LoadSource::Open(load->table, options_.checkpoints.get());
   if (!source.ok()) return FailRest(load, source.status());
   load->source = *std::move(source);
 

@@ -23,6 +23,7 @@
 #include "engram/mutex.h"
 #include "engram/table_spec.h"
 #include "poolserver/arena.h"
+#include "poolserver/checkpoints.h"
 #include "poolserver/load_source.h"
 
 namespace engram::poolserver {
@@ -32,6 +33,8 @@ class Loader {
   struct Options {
     std::uint32_t threads = 4;  // that read and pack; each has a stripe of scratch memory
     std::uint64_t stripe_bytes = std::uint64_t{8} << 20;
+    // Shared with whoever looks at checkpoints before they are loaded.
+    std::shared_ptr<Checkpoints> checkpoints = std::make_shared<Checkpoints>();
   };
   // The block CRC32Cs of a shard that is whole, or why it is not. Called once for every shard, from
   // a thread of the loader, after the last byte was written; must not block.

@@ -191,6 +191,7 @@ class NodeState {
   // The controller has welcomed this process: sessions are accepted and commands obeyed.
   bool registered() const { return link_.incarnation() != Incarnation(0); }
   bool controller_reachable() const { return link_.welcomed(); }
+  Epoch map_epoch() const { return link_.map_epoch(); }
   // Null when this node does not hold the shard.
   const Replica* FindReplica(const ShardKey& shard) const;
   const std::map<ShardKey, Replica>& replicas() const { return replicas_; }

@@ -68,6 +68,8 @@ v1::ReadSessionRequest ToWire(const ClientMessage& message);
 absl::StatusOr<ClientMessage> FromWire(const v1::ReadSessionRequest& message);
 v1::ReadSessionResponse ToWire(const NodeMessage& message);
 absl::StatusOr<NodeMessage> FromWire(const v1::ReadSessionResponse& message);
+v1::Successor ToWire(const Successor& successor);
+Successor FromWire(const v1::Successor& successor);
 v1::PathAddress ToWire(const PathAddress& path);
 
 v1::JoinRequest ToWire(const NodeToController& message);

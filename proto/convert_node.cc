@@ -110,10 +110,7 @@ struct CommandBody {
     to->set_table(ToWire(retire.table));
     for (ShardIndex shard : retire.shards) to->add_shards(shard.value());
     for (const Successor& successor : retire.successors) {
-      auto* next = to->add_successors();
-      next->set_node(successor.node.name);
-      next->set_incarnation(successor.incarnation.value());
-      next->set_endpoint(successor.endpoint);
+      *to->add_successors() = ToWire(successor);
     }
   }
   void operator()(const InspectSource& inspect) {
@@ -134,7 +131,10 @@ struct ControllerSays {
     to->set_heartbeat_every_ns(welcome.heartbeat_every.count());
     to->set_dead_after_ns(welcome.dead_after.count());
   }
-  void operator()(const HeartbeatSeen& seen) { out.mutable_seen()->set_sequence(seen.sequence); }
+  void operator()(const HeartbeatSeen& seen) {
+    out.mutable_seen()->set_sequence(seen.sequence);
+    out.mutable_seen()->set_map_epoch(seen.map_epoch.value());
+  }
   void operator()(const NodeRefused& refused) { *out.mutable_refused() = ToWire(refused.status); }
   void operator()(const Command& command) {
     auto* to = out.mutable_command();
@@ -211,10 +211,7 @@ absl::StatusOr<RetireReplicas> RetireFromWire(const v1::RetireReplicas& retire) 
   if (!uid.ok()) return uid.status();
   RetireReplicas out{*uid, {}, {}};
   for (std::uint32_t shard : retire.shards()) out.shards.emplace_back(shard);
-  for (const auto& next : retire.successors()) {
-    out.successors.push_back(
-        {NodeId{next.node()}, Incarnation(next.incarnation()), next.endpoint()});
-  }
+  for (const auto& next : retire.successors()) out.successors.push_back(FromWire(next));
   return out;
 }
 
@@ -290,7 +287,8 @@ absl::StatusOr<ControllerToNode> FromWire(const v1::JoinResponse& message) {
       return NodeWelcome{Incarnation(welcome.incarnation()), FencingToken(welcome.fencing_token()),
                          Duration(welcome.heartbeat_every_ns()), Duration(welcome.dead_after_ns())};
     }
-    case v1::JoinResponse::kSeen: return HeartbeatSeen{message.seen().sequence()};
+    case v1::JoinResponse::kSeen:
+      return HeartbeatSeen{message.seen().sequence(), Epoch(message.seen().map_epoch())};
     case v1::JoinResponse::kRefused: return NodeRefused{FromWire(message.refused())};
     case v1::JoinResponse::kCommand: return CommandFromWire(message.command());
     case v1::JoinResponse::MESSAGE_NOT_SET: break;

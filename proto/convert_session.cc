@@ -5,14 +5,6 @@
 namespace engram::wire {
 namespace {
 
-v1::Successor ToWireSuccessor(const Successor& successor) {
-  v1::Successor out;
-  out.set_node(successor.node.name);
-  out.set_incarnation(successor.incarnation.value());
-  out.set_endpoint(successor.endpoint);
-  return out;
-}
-
 struct ClientToWire {
   v1::ReadSessionRequest out;
 
@@ -70,7 +62,7 @@ struct NodeToWire {
       gone->set_table(ToWire(withdrawal.shard.table));
       gone->set_shard(withdrawal.shard.shard.value());
       for (const Successor& successor : withdrawal.successors) {
-        *gone->add_successors() = ToWireSuccessor(successor);
+        *gone->add_successors() = ToWire(successor);
       }
     }
   }
@@ -161,8 +153,7 @@ absl::StatusOr<NodeMessage> GrantsFromWire(const v1::GrantUpdate& update) {
     }
     Withdrawal withdrawal{{*uid, ShardIndex(gone.shard())}, {}};
     for (const auto& successor : gone.successors()) {
-      withdrawal.successors.push_back(
-          {NodeId{successor.node()}, Incarnation(successor.incarnation()), successor.endpoint()});
+      withdrawal.successors.push_back(FromWire(successor));
     }
     out.withdrawn.push_back(std::move(withdrawal));
   }

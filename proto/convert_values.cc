@@ -248,6 +248,18 @@ absl::StatusOr<TableRecord> FromWire(const v1::Table& table) {
   return out;
 }
 
+v1::Successor ToWire(const Successor& successor) {
+  v1::Successor out;
+  out.set_node(successor.node.name);
+  out.set_incarnation(successor.incarnation.value());
+  out.set_endpoint(successor.endpoint);
+  return out;
+}
+
+Successor FromWire(const v1::Successor& successor) {
+  return {NodeId{successor.node()}, Incarnation(successor.incarnation()), successor.endpoint()};
+}
+
 std::string ToWire(const TokenMap& map) {
   std::string bytes;
   bytes.reserve(map.size() * 4);

@@ -14,7 +14,7 @@ namespace {
 using std::chrono::milliseconds;
 using SteadyClock = std::chrono::steady_clock;
 
-constexpr milliseconds kPoll{100};
+constexpr milliseconds kPoll{25};
 
 std::string ProgressLine(const std::string& name, const v1::GetTableResponse& answer,
                          Duration elapsed) {

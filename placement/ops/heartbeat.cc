@@ -42,7 +42,7 @@ void Heartbeat(Core& core, LinkId link, const NodeHeartbeat& heartbeat) {
   }
   if (!heartbeat.changed.empty()) core.changed = true;
   RetireUnknown(core, node, unknown);
-  core.Send(link, HeartbeatSeen{heartbeat.sequence});
+  core.Send(link, HeartbeatSeen{heartbeat.sequence, core.state().epoch});
 }
 
 }  // namespace engram::placement

@@ -134,33 +134,20 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
                                        {server->nodes_.get(), server->pool_.get()}});
   if (!grpc.ok()) return grpc.status();
   server->grpc_ = *std::move(grpc);
-  const std::string& metrics = settings.Text("metrics_listen");
-  if (metrics.empty()) return server;
-  if (absl::Status ok = wire::CheckListen(metrics, insecure); !ok.ok()) return ok;
-  if (absl::Status ok = server->StartMetrics(metrics); !ok.ok()) return ok;
+  const std::string& listen = settings.Text("metrics_listen");
+  if (listen.empty()) return server;
+  auto metrics = wire::MetricsServer::Start(
+      listen, insecure,
+      std::make_shared<ControllerMetrics>(server->loop_.get(), std::string(Version())));
+  if (!metrics.ok()) return metrics.status();
+  server->metrics_ = *std::move(metrics);
   return server;
-}
-
-absl::Status PlacementServer::StartMetrics(const std::string& listen) {
-  metrics_ = std::make_shared<ControllerMetrics>(loop_.get(), std::string(Version()));
-  try {
-    // A connection holds a thread until it has asked: slow ones must not keep a scrape out.
-    exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
-        "listening_ports", listen, "num_threads", "8", "request_timeout_ms", "2000"});
-    exposer_->RegisterCollectable(metrics_);
-    metrics_port_ = exposer_->GetListeningPorts().front();
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot serve metrics on ", listen, ": ", error.what(),
-        "; the address may be in use: `ss -ltnp` shows by whom; give another --metrics-listen"));
-  }
-  return absl::OkStatus();
 }
 
 PlacementServer::~PlacementServer() { Stop(); }
 
 void PlacementServer::Stop() {
-  exposer_.reset();
+  if (metrics_ != nullptr) metrics_->Stop();
   if (grpc_ != nullptr) grpc_->SetServing(false);
   if (nodes_ != nullptr) nodes_->CloseAll();
   if (pool_ != nullptr) pool_->CloseAll();

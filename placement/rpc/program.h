@@ -2,8 +2,6 @@
 // and signals; tests start it with port 0. Thread-safe.
 #pragma once
 
-#include <prometheus/exposer.h>
-
 #include <memory>
 #include <string>
 
@@ -13,6 +11,7 @@
 #include "placement/rpc/node_service.h"
 #include "placement/rpc/pool_service.h"
 #include "proto/grpc_server.h"
+#include "proto/metrics_server.h"
 
 namespace engram::placement {
 
@@ -32,20 +31,17 @@ class PlacementServer {
   void Stop();
 
   int port() const { return grpc_->port(); }
-  int metrics_port() const { return metrics_port_; }  // 0: no metrics
+  int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }  // 0: none
   const ControllerLoop& loop() const { return *loop_; }
 
  private:
   PlacementServer() = default;
-  absl::Status StartMetrics(const std::string& listen);
 
   std::unique_ptr<ControllerLoop> loop_;
   std::unique_ptr<NodeService> nodes_;
   std::unique_ptr<PoolService> pool_;
   std::unique_ptr<wire::GrpcServer> grpc_;
-  std::shared_ptr<ControllerMetrics> metrics_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
-  int metrics_port_ = 0;
+  std::unique_ptr<wire::MetricsServer> metrics_;
 };
 
 }  // namespace engram::placement

@@ -88,7 +88,8 @@ int Main(int argc, char** argv) {
     return 1;
   }
   Log(absl::StrCat("node ", options->node.name, " serves at ", (*node)->endpoint(), ", ",
-                   FormatSize(options->memory.capacity_bytes), " of memory", Describe(**node)));
+                   FormatSize(options->memory.capacity_bytes), " of memory on ",
+                   DescribePages(options->memory), Describe(**node)));
   const int code = Wait(**node, exit, signals);
   (*node)->Stop();
   return code;

@@ -55,6 +55,7 @@ struct LoopFigures {
   double sessions = 0;
   double retirements_pending = 0;
   double controller_connected = 0;
+  double map_epoch = 0;
   NodeState::Counters counters;
 };
 
@@ -68,6 +69,7 @@ std::shared_ptr<LoopFigures> Look(NodeLoop* loop) {
     figures->sessions = static_cast<double>(state.sessions());
     figures->retirements_pending = static_cast<double>(state.retirements_pending());
     figures->controller_connected = state.controller_reachable() ? 1 : 0;
+    figures->map_epoch = static_cast<double>(state.map_epoch().value());
     figures->counters = state.counters();
     done->Notify();
   });
@@ -111,6 +113,9 @@ void AddLoop(const LoopFigures& figures, std::vector<prometheus::MetricFamily>* 
           .Take());
   out->push_back(Gauge("engram_retirements_pending", "Replicas that wait for readers to let go.")
                      .Add(figures.retirements_pending)
+                     .Take());
+  out->push_back(Gauge("engram_map_epoch", "Epoch of the shard map, by the controller's last word.")
+                     .Add(figures.map_epoch)
                      .Take());
   out->push_back(Gauge("engram_controller_connected", "1 while the controller can be reached.")
                      .Add(figures.controller_connected)

@@ -12,7 +12,6 @@
 #include "poolserver/exposure.h"
 #include "poolserver/node_loop.h"
 #include "prometheus/collectable.h"
-#include "prometheus/exposer.h"
 
 namespace engram::poolserver {
 

@@ -1,6 +1,5 @@
 #include "poolserver/rpc/pool_node.h"
 
-#include <exception>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,10 +44,6 @@ NodeOptions OptionsOfState(const PoolNodeOptions& options, const std::string& en
   return out;
 }
 
-absl::StatusOr<Inspection> InspectSource(const TableName& table, const TableSource& source) {
-  return LoadSource::Inspect(table, source);
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
@@ -81,13 +76,14 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
     node->health_server_->SetServing(false);
   }
   node->StartLoop(options, std::move(exit));
-  if (!options.metrics_listen.empty()) {
-    if (absl::Status ok = wire::CheckListen(options.metrics_listen, options.insecure_listen);
-        !ok.ok()) {
-      return ok;
-    }
-    if (absl::Status ok = node->StartMetrics(options.metrics_listen); !ok.ok()) return ok;
-  }
+  if (options.metrics_listen.empty()) return node;
+  auto metrics =
+      wire::MetricsServer::Start(options.metrics_listen, options.insecure_listen,
+                                 std::make_shared<NodeMetrics>(NodeMetrics::Sources{
+                                     node->loop_.get(), node->arena_.get(), node->exposure_.get(),
+                                     node->stream_, std::string(Version())}));
+  if (!metrics.ok()) return metrics.status();
+  node->metrics_ = *std::move(metrics);
   return node;
 }
 
@@ -103,29 +99,16 @@ void PoolNode::StartLoop(const PoolNodeOptions& options,
   outlets.to_controller = [this](const NodeToController& message) { join_->Send(message); };
   outlets.exit = std::move(exit);
   outlets.say = say;
+  const auto inspect = [checkpoints = options.loading.checkpoints](const TableName& table,
+                                                                   const TableSource& source) {
+    return LoadSource::Inspect(table, source, checkpoints.get());
+  };
   loop_ = std::make_unique<NodeLoop>(
       OptionsOfState(options, endpoint_, exposure_->paths(), arena_.get(), &random_),
-      options.loading, arena_.get(), exposure_.get(), &SystemClock::Get(), &random_, InspectSource,
+      options.loading, arena_.get(), exposure_.get(), &SystemClock::Get(), &random_, inspect,
       std::move(outlets));
   service_->Serve(loop_.get(), arena_.get(), exposure_.get());
   join_->Start(loop_.get());
-}
-
-absl::Status PoolNode::StartMetrics(const std::string& listen) {
-  try {
-    // A connection holds a thread until it has asked: slow ones must not keep a scrape out.
-    exposer_ = std::make_unique<prometheus::Exposer>(std::vector<std::string>{
-        "listening_ports", listen, "num_threads", "8", "request_timeout_ms", "2000"});
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat(
-        "cannot listen on ", listen, " for metrics: ", error.what(),
-        "; the address is in use or not on this host, `ss -ltnp` shows who holds the port"));
-  }
-  metrics_port_ = exposer_->GetListeningPorts().front();
-  metrics_ = std::make_shared<NodeMetrics>(NodeMetrics::Sources{
-      loop_.get(), arena_.get(), exposure_.get(), stream_, std::string(Version())});
-  exposer_->RegisterCollectable(metrics_);
-  return absl::OkStatus();
 }
 
 PoolNode::~PoolNode() { Stop(); }
@@ -148,7 +131,7 @@ void PoolNode::UpdateHealth() {
 }
 
 void PoolNode::Stop() {
-  exposer_.reset();
+  if (metrics_) metrics_->Stop();
   if (join_) join_->Stop();
   if (service_) service_->Detach();
   if (health_server_) health_server_->Stop();

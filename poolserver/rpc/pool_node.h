@@ -19,6 +19,7 @@
 #include "poolserver/rpc/read_session_service.h"
 #include "poolserver/rpc/targets.h"
 #include "proto/grpc_server.h"
+#include "proto/metrics_server.h"
 
 namespace engram::poolserver {
 
@@ -49,7 +50,7 @@ class PoolNode {
 
   const std::string& endpoint() const { return endpoint_; }  // as advertised
   std::vector<PathAddress> paths() const { return exposure_->paths(); }
-  int metrics_port() const { return metrics_port_; }
+  int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }  // 0: none
 
   // Sets the health service to whether the node is ready (a replica serves, the controller is in
   // reach). Called about once a second.
@@ -59,11 +60,9 @@ class PoolNode {
 
  private:
   PoolNode() = default;
-  absl::Status StartMetrics(const std::string& listen);
   void StartLoop(const PoolNodeOptions& options, std::function<void(const absl::Status&)> exit);
 
   std::string endpoint_;
-  int metrics_port_ = 0;
   SystemRandom random_;
   const fabric::stream::StreamTarget* stream_ = nullptr;
   std::unique_ptr<Arena> arena_;
@@ -73,8 +72,7 @@ class PoolNode {
   std::unique_ptr<wire::GrpcServer> health_server_;
   std::unique_ptr<JoinClient> join_;
   std::unique_ptr<NodeLoop> loop_;
-  std::shared_ptr<NodeMetrics> metrics_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
+  std::unique_ptr<wire::MetricsServer> metrics_;
 };
 
 }  // namespace engram::poolserver

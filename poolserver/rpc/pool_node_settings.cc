@@ -282,6 +282,16 @@ Program PoolServerProgram() {
   return program;
 }
 
+std::string DescribePages(const Arena::Options& memory) {
+  std::string pages =
+      absl::StrCat("pages of ", FormatSize(static_cast<std::uint64_t>(memory.pages)));
+  if (memory.pages != PageSize::k4KiB || !memory.allow_smaller_pages) return pages;
+  constexpr auto kHuge = static_cast<std::uint64_t>(PageSize::k2MiB);
+  return absl::StrCat(pages, " (none of 2MiB is free; sysctl vm.nr_hugepages=",
+                      (memory.capacity_bytes + kHuge - 1) / kHuge,
+                      " before the start reserves them)");
+}
+
 absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
   PoolNodeOptions out;
   out.node = NodeId{settings.Text("node_id")};

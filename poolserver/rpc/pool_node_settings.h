@@ -2,6 +2,8 @@
 // pages: Thread-safe.
 #pragma once
 
+#include <string>
+
 #include "absl/status/statusor.h"
 #include "engram/settings/settings.h"
 #include "poolserver/rpc/pool_node.h"
@@ -12,5 +14,8 @@ Program PoolServerProgram();
 
 // InvalidArgument or ResourceExhausted names the setting, its value, the limit and the next step.
 absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings);
+
+// What pages the memory will lie on, and why not on larger ones, for people.
+std::string DescribePages(const Arena::Options& memory);
 
 }  // namespace engram::poolserver

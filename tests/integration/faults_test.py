@@ -29,6 +29,7 @@ from pool import Pool, alive, wait_until  # noqa: E402
 BIN_DIR = None
 SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1, 14], "seed": 7}  # 27 MiB
 NOBODY = 65534
+GIB_PAGES = pathlib.Path("/sys/kernel/mm/hugepages/hugepages-1048576kB")
 needs_root = unittest.skipIf(os.geteuid() != 0 or not shutil.which("unshare") or not shutil.which("setpriv"),
                              "mount namespaces and another user need root and util-linux")
 
@@ -86,9 +87,9 @@ class Daemons:
         self.endpoint = "127.0.0.1:" + self.said("controller", r"listens on port (\d+)")
         return process
 
-    def node(self, *before, program=None, memory="64MiB"):
+    def node(self, *flags, before=(), program=None):
         process = self.start("node", *before, program or BIN_DIR / "engram-poolserver", "--node-id", "n0", "--controller",
-                             self.endpoint, "--memory", memory)
+                             self.endpoint, *(flags if "--memory" in flags else ("--memory", "64MiB", *flags)))
         self.said("node", "as incarnation")
         return process
 
@@ -137,6 +138,18 @@ class StartTest(unittest.TestCase):
         self.assertRegex(said, r"needs 512 pages of 2MiB, and \d+ are free")
         self.assertIn("vm.nr_hugepages=512", said)
 
+    def test_required_pages_of_1_gib_that_are_not_there_are_counted(self):
+        pages = 1 + int((GIB_PAGES / "free_hugepages").read_text()) if GIB_PAGES.exists() else 1
+        if pages << 30 > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE"):
+            self.skipTest("all of this machine's memory is reserved in pages of 1 GiB")
+        said = self.refused(BIN_DIR / "engram-poolserver", "--memory", f"{pages}GiB", "--huge-pages", "1GiB")
+        self.assertRegex(said, rf"--huge-pages 1GiB .* needs {pages} pages of 1GiB, and {pages - 1} are free")
+        self.assertIn(f"echo {pages} > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages", said)
+        self.assertIn("--huge-pages auto", said)
+
+    def test_an_unknown_page_size_is_answered_with_the_known_ones(self):
+        self.assertRegex(self.refused(BIN_DIR / "engram-poolserver", "--huge-pages", "2GiB"), '"2GiB".*auto, 1GiB, 2MiB, off')
+
     def test_more_memory_than_the_machine_has_is_refused(self):
         said = self.refused(BIN_DIR / "engram-poolserver", "--memory", "64TiB", "--huge-pages", "off")
         self.assertIn("64TiB", said)
@@ -167,16 +180,140 @@ class RequestTest(unittest.TestCase):
             self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "1000"))
 
 
+class CheckpointTest(unittest.TestCase):
+    """Directories that are no checkpoint of this table: one clear error, and no table."""
+
+    @staticmethod
+    def edit(path, **changed):
+        path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **changed}), encoding="utf-8")
+
+    @staticmethod
+    def edit_header(path, change):
+        data = path.read_bytes()
+        size = int.from_bytes(data[:8], "little")
+        header = json.loads(data[8:8 + size])
+        change(header)
+        text = json.dumps(header).encode()
+        path.write_bytes(len(text).to_bytes(8, "little") + text + data[8 + size:])
+
+    def damages(self, good):
+        """(what, how it is done to a copy, what the error must say)"""
+        shard = sorted(good.glob("*.safetensors"))[1].name
+        tensors = [name for name in self.header(good / shard) if name != "__metadata__"]
+        weight = next(name for name in tensors if name.endswith("weight"))
+        scale = next(name for name in tensors if name.endswith("scale"))
+
+        def overlap(header):
+            header[scale]["data_offsets"] = [0, header[scale]["data_offsets"][1] - header[scale]["data_offsets"][0]]
+
+        def rename(header):
+            header["nobody.knows"] = header.pop(weight)
+
+        def widen(header):
+            header[weight]["shape"].reverse()
+
+        def retype(header):
+            header[weight]["dtype"] = "BF16"
+
+        def huge(header):
+            header[weight]["data_offsets"][1] = 2**53 + 1
+        return [
+            ("truncated", lambda d: os.truncate(d / shard, (d / shard).stat().st_size - 1), f"{shard}.*truncated"),
+            ("overlapping", lambda d: self.edit_header(d / shard, overlap), f"{shard}.*(overlap|hole|no tensor)"),
+            ("misnamed", lambda d: self.edit_header(d / shard, rename), f"{re.escape(weight)}"),
+            ("wrongly shaped", lambda d: self.edit_header(d / shard, widen), f"{re.escape(weight)} has shape .* leads to"),
+            ("wrong dtype", lambda d: self.edit_header(d / shard, retype), f'{re.escape(weight)}.*"?BF16"?'),
+            ("above 2^53", lambda d: self.edit_header(d / shard, huge), r"above 2\^53"),
+            ("missing file", lambda d: (d / shard).unlink(), f"{shard} does not exist"),
+            ("vocabulary", lambda d: self.edit(d / "config.json", engram_compressed_vocab_size=7), "engram_compressed_vocab_size is 7"),
+            ("rows", lambda d: self.edit(d / "config.json", engram_num_embeddings=[7, 7]), "7 rows for layer"),
+            ("tokenizer", lambda d: (d / "tokenizer.json").write_text("{]"), "tokenizer.json does not parse"),
+        ]
+
+    @staticmethod
+    def header(path):
+        with open(path, "rb") as file:
+            return json.loads(file.read(int.from_bytes(file.read(8), "little")))
+
+    def test_each_damage_is_named_and_leaves_no_table(self):
+        bench = BIN_DIR / "engram-bench"
+        if not bench.exists():
+            self.skipTest("engram-bench, which writes checkpoints, is not built")
+        with Pool(BIN_DIR) as pool:
+            pool.up("--nodes", "1", "--memory-per-node", "64MiB", "--port", "0")
+            good = pool.path / "good"
+            subprocess.run([bench, "checkpoint", "--out", good, "--engram-vocab-size", "2000"], check=True, capture_output=True, timeout=120)
+            for what, damage, said in self.damages(good):
+                with self.subTest(what):
+                    bad = pool.path / what.replace(" ", "-")
+                    shutil.copytree(good, bad)
+                    damage(bad)
+                    refused = pool.run("load", "table", "t@1", "--checkpoint", bad, "--wait", "--timeout", "60s")
+                    self.assertNotEqual(refused.returncode, 0)
+                    self.assertRegex(refused.stderr, said)
+                    self.assertIn(str(bad), refused.stderr)
+                    self.assertEqual(pool.json("get", "tables").get("tables", []), [])
+            pool.ok("load", "table", "t@1", "--checkpoint", good, "--wait", "--timeout", "60s")
+            self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "1000"))
+
+
+@contextlib.contextmanager
+def one_gib_page():
+    """Reserves a page of 1 GiB; yields whether the kernel had one to give."""
+    setting = GIB_PAGES / "nr_hugepages"
+    try:
+        before = int(setting.read_text(encoding="ascii"))
+        setting.write_text(str(before + 1), encoding="ascii")
+    except OSError:
+        yield False
+        return
+    try:
+        yield int((GIB_PAGES / "free_hugepages").read_text(encoding="ascii")) > 0
+    finally:
+        setting.write_text(str(before), encoding="ascii")
+
+
 class HostTest(unittest.TestCase):
+    def test_pages_of_1_gib_are_granted_where_the_kernel_has_one(self):
+        with one_gib_page() as reserved:
+            if not reserved:
+                self.skipTest("no page of 1 GiB can be reserved on this machine")
+            with Daemons() as pool:
+                pool.controller(pool.path / "placement.db")
+                pool.node("--memory", "1GiB", "--huge-pages", "1GiB")
+                self.assertIn("pages of 1GiB", pool.said("node", "serves at .*"))
+                pool.ok("load", "table", "t@1", "--synthetic", pool.spec(), "--wait")
+                self.assertIn("on 1 GiB pages", pool.said("node", "first slab .*"))
+                self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "1000", "--fabric", "mapped"))
+                # The page holds this table: another one is refused with the figures.
+                refused = pool.ctl("load", "table", "u@1", "--synthetic", pool.spec(engram_vocab_size=4000), "--wait")
+                self.assertNotEqual(refused.returncode, 0)
+                self.assertRegex(refused.stderr, "u@1.*does not fit")
+                pool.ok("delete", "table", "t@1", "--yes")
+                pool.ok("wait", "table", "t@1", "--for", "deleted", "--timeout", "60s")
+
+    def test_where_there_are_no_huge_pages_the_node_says_what_it_takes_instead(self):
+        if int(pathlib.Path("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages").read_text()) > 0:
+            self.skipTest("this machine has reserved huge pages")
+        with Daemons() as pool:
+            pool.controller(pool.path / "placement.db")
+            pool.node()
+            said = pool.said("node", "serves at .*")
+            self.assertIn("pages of 4KiB", said)
+            self.assertIn("vm.nr_hugepages=32", said)
+            pool.ok("load", "table", "t@1", "--synthetic", pool.spec(), "--wait")
+            self.assertIn("on 4 KiB pages", pool.said("node", "first slab .*"))
+
     @needs_root
     def test_an_ordinary_user_with_8_mib_of_memlock_and_64_mib_of_dev_shm_serves_more_than_both(self):
         with Daemons() as pool:
             # A place that the other user may enter, whatever the rights of the build folder.
             program = shutil.copy(BIN_DIR / "engram-poolserver", pool.path)
             pool.controller(pool.path / "placement.db")
-            node = pool.node("unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=64m none /dev/shm && exec \"$@\"", "sh",
+            before = ("unshare", "-m", "sh", "-c", "mount -t tmpfs -o size=64m none /dev/shm && exec \"$@\"", "sh",
                       "setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--bounding-set=-all",
-                      "prlimit", f"--memlock={8 << 20}", program=program, memory="192MiB")
+                      "prlimit", f"--memlock={8 << 20}")
+            node = pool.node("--memory", "192MiB", before=before, program=program)
             status = pathlib.Path(f"/proc/{node.pid}/status").read_text(encoding="ascii")
             self.assertRegex(status, rf"Uid:\s+{NOBODY}\s+{NOBODY}")
             self.assertRegex(status, r"CapEff:\s+0+\n")
@@ -291,6 +428,28 @@ class Vandal(threading.Thread):
 
 
 class PeersTest(unittest.TestCase):
+    def attacked(self, addresses, readings):
+        """Vandals at every address while `readings` runs again and again, for 12 s."""
+        vandals = [Vandal(address, seed) for seed, address in enumerate(addresses)]
+        for vandal in vandals:
+            vandal.start()
+        try:
+            end = time.monotonic() + 12
+            while time.monotonic() < end:
+                readings()
+        finally:
+            for vandal in vandals:
+                vandal.stopped.set()
+            for vandal in vandals:
+                vandal.join(timeout=10)
+        for vandal in vandals:
+            self.assertGreater(vandal.connections, 10, vandal.address)
+
+    def lets_go(self, pid, what):
+        fds = pathlib.Path(f"/proc/{pid}/fd")
+        self.assertTrue(wait_until(lambda: len(list(fds.iterdir())) < 100), f"{what} keeps its connections")
+        self.assertTrue(alive(pid))
+
     def test_garbage_and_slow_bytes_on_every_port_disturb_no_reader(self):
         with Pool(BIN_DIR) as pool:
             pool.up("--nodes", "2", "--memory-per-node", "64MiB", "--port", "0")
@@ -302,30 +461,49 @@ class PeersTest(unittest.TestCase):
             addresses = [("127.0.0.1", port) for of_one in ports.values() for port in of_one]
             mapped = [str(path) for path in pool.data_dir.glob("run/*/*.mapped")]
             self.assertEqual(len(mapped), 2)
-            vandals = [Vandal(address, seed) for seed, address in enumerate(addresses + mapped)]
-            for vandal in vandals:
-                vandal.start()
-            try:
-                end = time.monotonic() + 15
-                while time.monotonic() < end:
-                    for fabric in ("mapped", "stream"):
-                        self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "500", "--fabric", fabric))
+
+            def read():
+                for fabric in ("mapped", "stream"):
+                    self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "500", "--fabric", fabric))
                 self.assertEqual(sum(self.answers_metrics(port) for _, port in addresses), 3, "slow bytes keep scrapes out")
-            finally:
-                for vandal in vandals:
-                    vandal.stopped.set()
-                for vandal in vandals:
-                    vandal.join(timeout=10)
-            for vandal in vandals:
-                self.assertGreater(vandal.connections, 10, vandal.address)
+            self.attacked(addresses + mapped, read)
             after = pool.processes()
             self.assertEqual({n: (p["pid"], p["state"]) for n, p in before.items()}, {n: (p["pid"], p["state"]) for n, p in after.items()})
             self.assertEqual(sum(self.answers_metrics(port) for _, port in addresses), 3, "some scrapes go unanswered")
-            # Nothing of the closed connections is kept for ever.
             for process in after.values():
-                fds = pathlib.Path(f"/proc/{process['pid']}/fd")
-                self.assertTrue(wait_until(lambda: len(list(fds.iterdir())) < 100), f"{process['name']} keeps its connections")
-                self.assertTrue(alive(process["pid"]))
+                self.lets_go(process["pid"], process["name"])
+
+    def test_garbage_and_slow_bytes_on_the_ports_of_ofi_health_and_metrics_disturb_no_reader(self):
+        with Daemons() as pool:
+            controller = pool.controller(pool.path / "placement.db")
+            node = pool.node("--fabrics", "mapped,stream,ofi", "--metrics-listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0")
+            pool.ok("load", "table", "t@1", "--synthetic", pool.spec(), "--shard-bytes", "1MiB", "--wait")
+            ports = listening_ports(node.pid)
+            self.assertEqual(len(ports), 5)  # gRPC, stream, ofi, metrics, health
+            # Those of read sessions and of health speak HTTP/2.
+            self.assertEqual(sum(self.answers_http2(port) for port in ports), 2)
+
+            def read():
+                for fabric in ("ofi", "stream"):
+                    self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "300", "--fabric", fabric))
+                self.assertEqual(sum(self.answers_http2(port) for port in ports), 2, "slow bytes keep health checks out")
+                self.assertEqual(sum(self.answers_metrics(port) for port in ports), 1, "slow bytes keep scrapes out")
+            self.attacked([("127.0.0.1", port) for port in ports | listening_ports(controller.pid)], read)
+            self.assertIsNone(node.poll())
+            self.assertIsNone(controller.poll())
+            self.assertEqual(listening_ports(node.pid), ports)
+            self.lets_go(node.pid, "the node")
+            read()
+            node.terminate()
+            self.assertEqual(node.wait(timeout=20), 0)
+
+    @staticmethod
+    def answers_http2(port):
+        """Whether the opening of HTTP/2 is answered by one: a frame of settings comes first."""
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as one:
+            one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
+            return one.recv(9)[3:4] == b"\x04"
+        return False
 
     @staticmethod
     def answers_metrics(port):

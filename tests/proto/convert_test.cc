@@ -76,6 +76,13 @@ TEST(Convert, CommandsSurviveTheWire) {
   EXPECT_EQ(std::get<LoadReplicas>(got.body).table, SomeTable());
 }
 
+TEST(Convert, TheAnswerToAHeartbeatCarriesTheEpochOfTheMap) {
+  auto back = FromWire(ToWire(ControllerToNode(HeartbeatSeen{5, Epoch(9)})));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(std::get<HeartbeatSeen>(*back).sequence, 5u);
+  EXPECT_EQ(std::get<HeartbeatSeen>(*back).map_epoch, Epoch(9));
+}
+
 TEST(Convert, EmptyMessagesAreRefused) {
   EXPECT_FALSE(FromWire(v1::ReadSessionRequest()).ok());
   EXPECT_FALSE(FromWire(v1::ReadSessionResponse()).ok());

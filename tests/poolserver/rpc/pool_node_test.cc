@@ -69,6 +69,7 @@ class Controller final : public v1::NodeService::Service {
   }
 
   static constexpr Incarnation kIncarnation{7};
+  static constexpr Epoch kEpoch{12};
   std::map<ShardKey, ReplicaReport> replicas;  // the latest report of each
   std::vector<TierCapacity> tiers;
   std::vector<CommandDone> done;
@@ -90,7 +91,7 @@ class Controller final : public v1::NodeService::Service {
     } else if (const auto* beat = std::get_if<NodeHeartbeat>(&message)) {
       for (const ReplicaReport& report : beat->changed) replicas[report.shard] = report;
       tiers = beat->tiers;
-      stream_->Write(wire::ToWire(ControllerToNode(HeartbeatSeen{beat->sequence})));
+      stream_->Write(wire::ToWire(ControllerToNode(HeartbeatSeen{beat->sequence, kEpoch})));
     } else {
       done.push_back(std::get<CommandDone>(message));
     }
@@ -423,9 +424,21 @@ TEST_F(PoolNodeTest, MetricsHaveTheirPromisedNamesFromTheStart) {
         "engram_pull_bytes_total", "engram_verify_failures_total{", "engram_sessions 0",
         "engram_lease_renewals_total{", "engram_retirements_pending 0",
         "engram_gather_rows_total{lane=\"bulk\"} 0",
-        "engram_gather_messages_total{lane=\"urgent\"} 0"}) {
+        "engram_gather_messages_total{lane=\"urgent\"} 0", "engram_map_epoch "}) {
     EXPECT_THAT(text, HasSubstr(name));
   }
+}
+
+TEST_F(PoolNodeTest, MetricsTellTheEpochThatTheControllerSaidLast) {
+  options_.metrics_listen = "127.0.0.1:0";
+  StartNode();
+  const std::string wanted = "engram_map_epoch 12\n";
+  std::string text;
+  for (int i = 0; i < 100 && text.find(wanted) == std::string::npos; ++i) {
+    std::this_thread::sleep_for(50ms);
+    text = Scrape(node_->metrics_port());
+  }
+  EXPECT_THAT(text, HasSubstr(wanted));
 }
 
 TEST_F(PoolNodeTest, ServesOneSidedReadsWhereAskedTo) {
