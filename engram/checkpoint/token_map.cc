@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <unordered_map>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "engram/checkpoint/json.h"
 
@@ -53,8 +55,10 @@ using TokensById = std::map<std::uint64_t, std::string>;
 
 absl::Status AddVocabulary(const Json& vocab, std::string_view what, TokensById& tokens) {
   for (const auto& [token, value] : vocab.items()) {
-    auto id = ToBoundedU64(value, absl::StrCat("the id of token ", QuotedText(token)), kMaxTokenId);
-    if (!id.ok()) return Bad(what, std::string(id.status().message()));
+    auto id = ToBoundedU64(value, "the id", kMaxTokenId);
+    if (!id.ok()) {
+      return Bad(what, absl::StrCat("token ", QuotedText(token), ": ", id.status().message()));
+    }
     const auto [at, fresh] = tokens.emplace(*id, token);
     if (!fresh) {
       return Bad(what, absl::StrCat("id ", *id, " belongs to ", QuotedText(at->second), " and to ",
@@ -120,8 +124,29 @@ icu::UnicodeString Strip(const icu::UnicodeString& text) {
   return text.tempSubStringBetween(begin, end);
 }
 
+bool IsAscii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+// What Normalise does to text that no normalisation form changes, for most tokens of a vocabulary.
+std::string NormaliseAscii(const std::string& text) {
+  std::string simple;
+  for (const char c : text) {
+    const bool space = IsSpace(c);
+    if (space && !simple.empty() && simple.back() == ' ') continue;
+    simple.push_back(space ? ' ' : absl::ascii_tolower(static_cast<unsigned char>(c)));
+  }
+  if (simple == " ") return simple;
+  constexpr std::string_view kWhite = " \t\n\v\f\r";
+  const std::size_t begin = simple.find_first_not_of(kWhite);
+  if (begin == std::string::npos) return "";
+  return simple.substr(begin, simple.find_last_not_of(kWhite) + 1 - begin);
+}
+
 // "" when ICU fails or nothing is left: the caller then keeps the text as it was.
 std::string Normalise(const std::string& text) {
+  if (IsAscii(text)) return NormaliseAscii(text);
   UErrorCode error = U_ZERO_ERROR;
   const icu::Normalizer2* nfkc = icu::Normalizer2::getNFKCInstance(error);
   const icu::Normalizer2* nfd = icu::Normalizer2::getNFDInstance(error);
@@ -195,8 +220,9 @@ std::string CompressionKey(std::string_view token) {
 }
 
 TokenMap MapOf(const std::vector<std::string>& tokens) {
-  std::map<std::string, std::int32_t> ids;
+  std::unordered_map<std::string, std::int32_t> ids;  // looked up, never walked through
   TokenMap map;
+  ids.reserve(tokens.size());
   map.reserve(tokens.size());
   for (const std::string& token : tokens) {
     map.push_back(

@@ -16,9 +16,6 @@ class PeerTest : public FabricTest {
   static bool NeedsNoTarget(const FabricInfo& info) {
     return info.one_sided && !info.target_progress;
   }
-  void SkipUnlessItCrossesProcesses() {
-    if (!rig().across_processes()) GTEST_SKIP() << "target and reader share a process";
-  }
   // What each read brought is either an error or right.
   void ExpectNothingWrong(const Granted& from, std::span<const ReadOp> ops,
                           const std::vector<ReadStatus>& statuses) {
@@ -27,6 +24,25 @@ class PeerTest : public FabricTest {
       EXPECT_NE(statuses[i], ReadStatus::kTimedOut);
     }
   }
+};
+
+// A client of a node that is a process of its own and may die or be stopped.
+class OtherProcessTest : public PeerTest {
+ protected:
+  void SetUp() override {
+    PeerTest::SetUp();
+    if (IsSkipped()) return;
+    if (!rig().across_processes()) GTEST_SKIP() << "target and reader share a process";
+    node_ = StartNode(Where::kChild);
+    ASSERT_NE(node_, nullptr);
+    client_ = Connect(*node_);
+    rows_ = Grant(*node_, client_, kFirst);
+    queue_ = OpenQueue(client_);
+  }
+  std::unique_ptr<Node> node_;
+  Client client_;
+  Granted rows_;
+  std::unique_ptr<ReadQueue> queue_;
 };
 
 TEST_P(PeerTest, NobodyAnswersAfterAnOrderlyStop) {
@@ -82,147 +98,116 @@ TEST_P(PeerTest, ARestartAtTheSameAddressNeverServesOldKeys) {
   ExpectAllRight(new_second, other, ReadAll(*fresh_queue, other));
 }
 
-TEST_P(PeerTest, APeerThatDiesEndsEveryReadAndReturnsNoWrongByte) {
-  SkipUnlessItCrossesProcesses();
-  if (IsSkipped()) return;
-  auto node = StartNode(Where::kChild);
-  ASSERT_NE(node, nullptr);
-  Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kFirst);
-  auto queue = OpenQueue(client);
-  Landing landing(*client.fabric, 4000 * kRow);
-  const auto ops = RandomRows(rows, landing, 4000, 4);
+TEST_P(OtherProcessTest, APeerThatDiesEndsEveryReadAndReturnsNoWrongByte) {
+  Landing landing(*client_.fabric, 4000 * kRow);
+  const auto ops = RandomRows(rows_, landing, 4000, 4);
   const auto few = std::span(ops).first(16);
-  ExpectAllRight(rows, few, ReadAll(*queue, few));
+  ExpectAllRight(rows_, few, ReadAll(*queue_, few));
 
-  std::size_t accepted = queue->Submit(ops);
-  node->Kill();
-  ExpectNothingWrong(rows, std::span(ops).first(accepted), Collect(*queue, accepted));
-  const auto after = ReadAll(*queue, few);
-  ExpectNothingWrong(rows, few, after);
-  if (!NeedsNoTarget(client.fabric->info())) {
+  std::size_t accepted = queue_->Submit(ops);
+  node_->Kill();
+  ExpectNothingWrong(rows_, std::span(ops).first(accepted), Collect(*queue_, accepted));
+  const auto after = ReadAll(*queue_, few);
+  ExpectNothingWrong(rows_, few, after);
+  if (!NeedsNoTarget(client_.fabric->info())) {
     EXPECT_EQ(after[0], ReadStatus::kUnreachable);
   }
-  EXPECT_FALSE(client.fabric
-                   ->AddPeer(AddressOf(*node, client.token),
+  EXPECT_FALSE(client_.fabric
+                   ->AddPeer(AddressOf(*node_, client_.token),
                              SystemClock::Get().Now() + std::chrono::seconds(2))
                    .ok());
 }
 
-TEST_P(PeerTest, TheDeathOfOnePeerLeavesTheOthersAlone) {
-  SkipUnlessItCrossesProcesses();
-  if (IsSkipped()) return;
-  auto dying = StartNode(Where::kChild);
-  ASSERT_NE(dying, nullptr);
+TEST_P(OtherProcessTest, TheDeathOfOnePeerLeavesTheOthersAlone) {
   auto living = StartNode(Where::kHere, Incarnation(9));
-  Client client = Connect(*dying);
-  const Granted lost = Grant(*dying, client, kFirst);
   Client second{nullptr, random_.Bits<SessionTokenTag>(), {}};
   living->Admit(second.token);
-  auto peer = client.fabric->AddPeer(AddressOf(*living, second.token, Incarnation(9)), Soon());
+  auto peer = client_.fabric->AddPeer(AddressOf(*living, second.token, Incarnation(9)), Soon());
   ASSERT_TRUE(peer.ok()) << peer.status();
   const auto exposed = living->Expose(kSecond);
   ASSERT_TRUE(exposed.ok());
   living->Allow(second.token, exposed->key);
   Granted kept{
       {}, {*peer, exposed->address, exposed->length, exposed->key}, Incarnation(9), kSecond};
-  auto imported = client.fabric->Import(kept.as_given);
+  auto imported = client_.fabric->Import(kept.as_given);
   ASSERT_TRUE(imported.ok()) << imported.status();
   kept.region = *imported;
 
-  auto queue = OpenQueue(client);
-  Landing landing(*client.fabric, 200 * kRow);
+  Landing landing(*client_.fabric, 200 * kRow);
   std::vector<ReadOp> ops;
   for (std::size_t i = 0; i < 200; ++i) {
-    const Granted& from = i % 2 == 0 ? lost : kept;
+    const Granted& from = i % 2 == 0 ? rows_ : kept;
     ops.push_back(RowRead(from, i * kRow, kRow, i, landing.At(i * kRow, kRow)));
   }
-  dying->Kill();
-  const auto statuses = ReadAll(*queue, ops);
+  node_->Kill();
+  const auto statuses = ReadAll(*queue_, ops);
   for (std::size_t i = 0; i < ops.size(); ++i) {
     if (i % 2 == 1) {
       ExpectAllRight(kept, std::span(ops).subspan(i, 1), {statuses[i]});
     } else {
-      ExpectNothingWrong(lost, std::span(ops).subspan(i, 1), {statuses[i]});
+      ExpectNothingWrong(rows_, std::span(ops).subspan(i, 1), {statuses[i]});
     }
   }
 }
 
-TEST_P(PeerTest, AStoppedPeerDelaysItsReadsAndServesThemWhenItWakes) {
-  SkipUnlessItCrossesProcesses();
-  if (IsSkipped()) return;
-  auto node = StartNode(Where::kChild);
-  ASSERT_NE(node, nullptr);
-  Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kFirst);
-  auto queue = OpenQueue(client);
-  Landing landing(*client.fabric, 100 * kRow);
-  const auto ops = RandomRows(rows, landing, 100, 4);
-  ExpectAllRight(rows, ops, ReadAll(*queue, ops));
+TEST_P(OtherProcessTest, AStoppedPeerDelaysItsReadsAndServesThemWhenItWakes) {
+  Landing landing(*client_.fabric, 100 * kRow);
+  const auto ops = RandomRows(rows_, landing, 100, 4);
+  ExpectAllRight(rows_, ops, ReadAll(*queue_, ops));
   landing.Fill(Landing::kUntouched);
 
-  node->Pause();
-  SubmitAll(*queue, ops);
-  if (NeedsNoTarget(client.fabric->info())) {
-    ExpectAllRight(rows, ops, Collect(*queue, ops.size()));
-    node->Resume();
+  node_->Pause();
+  SubmitAll(*queue_, ops);
+  if (NeedsNoTarget(client_.fabric->info())) {
+    ExpectAllRight(rows_, ops, Collect(*queue_, ops.size()));
+    node_->Resume();
     return;
   }
   ReadCompletion done[8];
-  EXPECT_EQ(queue->Poll(done), 0u);  // and it returned
+  EXPECT_EQ(queue_->Poll(done), 0u);  // and it returned
   EXPECT_TRUE(landing.IsAll(Landing::kUntouched));
-  node->Resume();
-  ExpectAllRight(rows, ops, Collect(*queue, ops.size()));
+  node_->Resume();
+  ExpectAllRight(rows_, ops, Collect(*queue_, ops.size()));
 }
 
-TEST_P(PeerTest, AddPeerOfAStoppedPeerEndsAtItsDeadline) {
-  SkipUnlessItCrossesProcesses();
-  if (IsSkipped()) return;
-  auto node = StartNode(Where::kChild);
-  ASSERT_NE(node, nullptr);
-  Client client = Connect(*node);
-  if (client.fabric->info().kind == FabricKind::kOfi) {
+TEST_P(OtherProcessTest, AddPeerOfAStoppedPeerEndsAtItsDeadline) {
+  if (client_.fabric->info().kind == FabricKind::kOfi) {
     GTEST_SKIP() << "an address is resolved without the peer";
   }
-  node->Pause();
-  const auto peer = client.fabric->AddPeer(
-      AddressOf(*node, client.token), SystemClock::Get().Now() + std::chrono::milliseconds(200));
+  node_->Pause();
+  const auto peer = client_.fabric->AddPeer(
+      AddressOf(*node_, client_.token), SystemClock::Get().Now() + std::chrono::milliseconds(200));
   EXPECT_TRUE(absl::IsUnavailable(peer.status())) << peer.status();
-  node->Resume();
+  node_->Resume();
 }
 
 // The buffer belongs to the caller again once Abandon has returned, although the peer wakes later.
-TEST_P(PeerTest, AbandonedReadsOfAStoppedPeerNeverLand) {
-  SkipUnlessItCrossesProcesses();
-  if (IsSkipped()) return;
-  auto node = StartNode(Where::kChild);
-  ASSERT_NE(node, nullptr);
-  Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kFirst);
-  auto queue = OpenQueue(client);
-  Landing landing(*client.fabric, 500 * kRow);
-  const auto ops = RandomRows(rows, landing, 500, 6);
+TEST_P(OtherProcessTest, AbandonedReadsOfAStoppedPeerNeverLand) {
+  Landing landing(*client_.fabric, 500 * kRow);
+  const auto ops = RandomRows(rows_, landing, 500, 6);
   const auto few = std::span(ops).first(8);
-  ExpectAllRight(rows, few, ReadAll(*queue, few));
+  ExpectAllRight(rows_, few, ReadAll(*queue_, few));
 
-  node->Pause();
-  const std::size_t accepted = queue->Submit(ops);
+  node_->Pause();
+  const std::size_t accepted = queue_->Submit(ops);
   ASSERT_GT(accepted, 0u);
-  queue->Abandon(client.peer);
+  queue_->Abandon(client_.peer);
   constexpr std::byte kReused{0xaa};
   landing.Fill(kReused);
-  node->Resume();
-  const auto statuses = Collect(*queue, accepted);
+  node_->Resume();
+  const auto statuses = Collect(*queue_, accepted);
   for (ReadStatus status : statuses) {
     EXPECT_TRUE(status == ReadStatus::kFlushed || status == ReadStatus::kOk) << Name(status);
   }
-  EXPECT_EQ(PollFor(*queue, std::chrono::milliseconds(100)), 0u);
+  EXPECT_EQ(PollFor(*queue_, std::chrono::milliseconds(100)), 0u);
   EXPECT_TRUE(landing.IsAll(kReused));
   // The peer is readable again.
-  ExpectAllRight(rows, few, ReadAll(*queue, few));
+  ExpectAllRight(rows_, few, ReadAll(*queue_, few));
 }
 
 INSTANTIATE_TEST_SUITE_P(Fabrics, PeerTest, testing::ValuesIn(AllRigs()),
+                         [](const auto& info) { return info.param->name(); });
+INSTANTIATE_TEST_SUITE_P(Fabrics, OtherProcessTest, testing::ValuesIn(AllRigs()),
                          [](const auto& info) { return info.param->name(); });
 
 }  // namespace

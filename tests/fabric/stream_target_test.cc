@@ -168,10 +168,26 @@ class StreamTargetTest : public testing::Test {
     return ended;
   }
 
-  // A queue moves only when it is polled, its connecting included.
-  void DriveUntilStarted(LateSource* source) {
+  // A region whose rows come when its source is told to answer.
+  struct Slow {
+    LateSource* source = nullptr;
+    ExposedRegion region;
+  };
+  Slow ExposeSlow() {
+    auto source = std::make_unique<LateSource>();
+    LateSource* const late = source.get();
+    const Slow slow{late, target_->ExposeSource(std::move(source), kRow * 100)};
+    target_->Allow(token_, slow.region.key);
+    return slow;
+  }
+
+  // Reads row 5, cookie 1; returns when the source is at work. A queue moves only when it is
+  // polled, its connecting included.
+  void StartRead(const Slow& slow, std::byte* to) {
+    const ReadOp op = Op(slow.region, 5, to, 1);
+    ASSERT_EQ(queue_->Submit({&op, 1}), 1u);
     ReadCompletion none;
-    while (!source->Started()) ASSERT_EQ(queue_->Poll({&none, 1}), 0u);
+    while (!slow.source->Started()) ASSERT_EQ(queue_->Poll({&none, 1}), 0u);
   }
 
   // A good client is still served.
@@ -329,19 +345,14 @@ TEST_F(StreamTargetTest, ThreadsShareTheSessions) {
 TEST_F(StreamTargetTest, ASourceMayAnswerLaterAndOutOfOrder) {
   Open();
   Connect();
-  auto source = std::make_unique<LateSource>();
-  LateSource* late = source.get();
-  const ExposedRegion slow = target_->ExposeSource(std::move(source), kRow * 100);
-  target_->Allow(token_, slow.key);
+  const Slow slow = ExposeSlow();
   std::vector<std::byte> to(kRow * 3, std::byte{0xee});
-  const ReadOp slow_op = Op(slow, 5, to.data(), 1);
-  ASSERT_EQ(queue_->Submit({&slow_op, 1}), 1u);
-  DriveUntilStarted(late);
+  StartRead(slow, to.data());
   const ReadOp quick_op = Op(region_, 6, to.data() + kRow, 2);
   ASSERT_EQ(queue_->Submit({&quick_op, 1}), 1u);
   EXPECT_EQ(Await(1).at(0).cookie, 2u) << "the later request did not overtake";
   EXPECT_EQ(to[kRow], std::byte{6});
-  late->Answer();
+  slow.source->Answer();
   const ReadCompletion last = Await(1).at(0);
   EXPECT_EQ(last.cookie, 1u);
   EXPECT_EQ(last.status, ReadStatus::kOk);
@@ -353,10 +364,7 @@ TEST_F(StreamTargetTest, ASourceMayAnswerLaterAndOutOfOrder) {
 TEST_F(StreamTargetTest, OneMessageMayHaveRowsOfSeveralSourcesAndOutcomes) {
   Open();
   Connect();
-  auto source = std::make_unique<LateSource>();
-  LateSource* late = source.get();
-  const ExposedRegion slow = target_->ExposeSource(std::move(source), kRow * 100);
-  target_->Allow(token_, slow.key);
+  const Slow slow = ExposeSlow();
   for (const Lane lane : {Lane::kUrgent, Lane::kBulk}) {
     for (const bool contiguous : {true, false}) {
       constexpr std::size_t kOps = 600;
@@ -365,14 +373,14 @@ TEST_F(StreamTargetTest, OneMessageMayHaveRowsOfSeveralSourcesAndOutcomes) {
       for (std::size_t i = 0; i < kOps; ++i) {
         std::byte* place = to.data() + (contiguous ? i : (kOps - i) * 2 - 1) * kRow;
         ops.push_back(i % 3 == 0   ? Op(region_, i, place, i, lane)
-                      : i % 3 == 1 ? Op(slow, i % 60, place, i, lane)
+                      : i % 3 == 1 ? Op(slow.region, i % 60, place, i, lane)
                                    : Op(region_, i, place, i, lane));
         if (i % 3 == 2) ops.back().region.key ^= 1;
       }
       ASSERT_EQ(queue_->Submit(ops), kOps);
       std::atomic<bool> over{false};
       std::thread answers([&] {
-        while (!over.load()) late->Answer();
+        while (!over.load()) slow.source->Answer();
       });
       const auto ended = Await(kOps);
       over.store(true);
@@ -396,17 +404,12 @@ TEST_F(StreamTargetTest, OneMessageMayHaveRowsOfSeveralSourcesAndOutcomes) {
 TEST_F(StreamTargetTest, HideWaitsForASourceAtWork) {
   Open();
   Connect();
-  auto source = std::make_unique<LateSource>();
-  LateSource* late = source.get();
-  const ExposedRegion slow = target_->ExposeSource(std::move(source), kRow * 100);
-  target_->Allow(token_, slow.key);
+  const Slow slow = ExposeSlow();
   std::vector<std::byte> to(kRow);
-  const ReadOp op = Op(slow, 5, to.data(), 1);
-  ASSERT_EQ(queue_->Submit({&op, 1}), 1u);
-  DriveUntilStarted(late);
+  StartRead(slow, to.data());
   std::atomic<bool> answered{false};
   std::thread hides([&] {
-    target_->Hide(slow.key);
+    target_->Hide(slow.region.key);
     EXPECT_TRUE(answered.load()) << "hidden while its source worked";
   });
   // The connection goes on serving others, and its own later requests, while Hide waits.
@@ -415,7 +418,7 @@ TEST_F(StreamTargetTest, HideWaitsForASourceAtWork) {
   ASSERT_EQ(queue_->Submit({&quick, 1}), 1u);
   EXPECT_EQ(Await(1).at(0).cookie, 2u);
   answered.store(true);
-  late->Answer();
+  slow.source->Answer();
   hides.join();
   EXPECT_EQ(Await(1).at(0).status, ReadStatus::kOk);
 }
@@ -423,17 +426,12 @@ TEST_F(StreamTargetTest, HideWaitsForASourceAtWork) {
 TEST_F(StreamTargetTest, StopWaitsForASourceAtWork) {
   Open();
   Connect();
-  auto source = std::make_unique<LateSource>();
-  LateSource* late = source.get();
-  const ExposedRegion slow = target_->ExposeSource(std::move(source), kRow * 100);
-  target_->Allow(token_, slow.key);
+  const Slow slow = ExposeSlow();
   std::vector<std::byte> to(kRow);
-  const ReadOp op = Op(slow, 5, to.data(), 1);
-  ASSERT_EQ(queue_->Submit({&op, 1}), 1u);
-  DriveUntilStarted(late);
+  StartRead(slow, to.data());
   std::thread stops([&] { target_->Stop(); });
   EXPECT_EQ(Await(1).at(0).status, ReadStatus::kUnreachable);
-  late->Answer();
+  slow.source->Answer();
   stops.join();
 }
 
