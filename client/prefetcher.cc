@@ -39,6 +39,8 @@ absl::StatusOr<std::unique_ptr<Prefetcher>> Prefetcher::Open(std::unique_ptr<Row
     return refuse("max_layers", options.max_layers, layers);
   if (options.max_step_rows == 0 || options.max_step_rows > (1u << 30))
     return refuse("max_step_rows", options.max_step_rows, 1u << 30);
+  if (options.ngram_rows == 0 || options.ngram_rows > 1024)
+    return refuse("ngram_rows", options.ngram_rows, 1024);
   const std::uint32_t slots = reader->options().slots - 1;
   if (options.prefill_slots == 0 || options.prefill_slots > slots)
     return refuse("prefill_slots", options.prefill_slots, slots);
@@ -47,9 +49,9 @@ absl::StatusOr<std::unique_ptr<Prefetcher>> Prefetcher::Open(std::unique_ptr<Row
 
 Prefetcher::Prefetcher(std::unique_ptr<RowReader> reader, const Options& options)
     : options_(options),
+      works_(options.tickets),
       reader_(std::move(reader)),
       clock_(*reader_->options().clock),
-      works_(options.tickets),
       flights_(reader_->options().slots) {
   for (Work& work : works_) {
     work.layers.resize(options_.max_layers);
@@ -175,6 +177,7 @@ Ticket Prefetcher::Begin(std::uint32_t index, const Step& step) {
     Layer& layer = work.layers[i];
     layer = Layer();
     layer.part = step.layers[i].rows;
+    if (layer.part.run_rows % options_.ngram_rows == 0) layer.part.ngram_rows = options_.ngram_rows;
     layer.needed_by = step.layers[i].needed_by;
     layer.rows = layer.part.runs * layer.part.run_rows;
     layer.units = layer.rows == 0 ? 0 : Units(layer.part);

@@ -61,6 +61,7 @@ class Prefetcher {
     std::uint32_t tickets = 8;     // steps that are not released yet, at most 1024
     std::uint32_t max_layers = 8;  // of one step, at most kMaxLayers
     std::uint32_t max_step_rows = 1u << 18;
+    std::uint32_t ngram_rows = 1;                // consecutive columns that repeat together: heads
     std::uint32_t prefill_slots = 4;             // of the reader's, at most one less than it has
     const Addressing* addressing = nullptr;      // null: no token steps; outlives the prefetcher
     std::vector<std::uint64_t> layer_first_row;  // whole-table row of each layer, for token steps
@@ -167,9 +168,10 @@ class Prefetcher {
   bool WaitFor(Ready ready, Instant until);
 
   const Options options_;
+  std::vector<Work> works_;
+  // Before the works' memory goes, its end marks the rows that are still being read.
   const std::unique_ptr<RowReader> reader_;
   const Clock& clock_;
-  std::vector<Work> works_;
   std::vector<Flight> flights_;  // by slot of the reader
   std::uint32_t flying_ = 0, prefill_flying_ = 0;
   std::uint32_t unstarted_ = 0;  // layers with rows that were not started

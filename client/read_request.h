@@ -2,8 +2,9 @@
 // queue. Included by the row_*.cc files only. Thread-confined: call from the owner thread only.
 //
 // A row's way: kQueued -> kInFlight -> kLanded -> delivered, with kQueued again at each retry;
-// kSkipped, kCopy and kFailed need no (further) read. `Part::open` counts the rows of a part that
-// are kQueued or kInFlight; a part settles when it reaches 0.
+// kSkipped, kCopy and kFailed need no (further) read; kJoined waits for another request's read and
+// is kLanded or kQueued then. `Part::open` counts the rows of a part that are kQueued, kInFlight or
+// kJoined; a part settles when it reaches 0.
 #pragma once
 
 #include <array>
@@ -16,7 +17,15 @@
 
 namespace engram::client {
 
-enum class RowState : std::uint8_t { kQueued, kInFlight, kLanded, kSkipped, kCopy, kFailed };
+enum class RowState : std::uint8_t {
+  kQueued,
+  kInFlight,
+  kLanded,
+  kSkipped,
+  kCopy,
+  kJoined,
+  kFailed
+};
 
 inline constexpr std::size_t kSealBatch = 48;     // FABRIC 1e
 inline constexpr std::size_t kMappedBatch = 128;  // operations written and read while in the cache
@@ -79,6 +88,16 @@ struct RowReader::Request {
   bool in_part_order = false;        // `order` has one part after the other
   std::vector<std::uint32_t> retry;  // positions to route anew
   std::uint32_t retry_count = 0;
+
+  // Rows of other requests that wait for rows of this one.
+  struct Joined {
+    std::uint64_t serial = 0;  // of the request that waits
+    std::uint32_t slot = 0, position = 0;
+    std::uint32_t from = 0;  // position here
+    std::uint32_t rows = 0;  // 0: served
+  };
+  std::vector<Joined> joined;
+  std::uint32_t joined_count = 0;
 
   // Where seals land, then, where a fabric needs registered memory, where rows land.
   std::vector<std::uint64_t> scratch;

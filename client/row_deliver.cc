@@ -43,6 +43,7 @@ void RowReader::ReadAgain(Request& request, Part& part) {
 void RowReader::Deliver(Request& request, Part& part, Instant now) {
   if (request.any_staged) DeliverStaged(request, part);
   if (part.copies > 0) DeliverCopies(request, part);
+  if (request.joined_count > 0) DeliverJoins(request, part);
   if (part.row_status != nullptr)
     std::memset(part.row_status, static_cast<int>(ReadStatus::kOk), part.end - part.begin);
   if (part.failed > 0) DeliverFailures(request, part);

@@ -27,6 +27,7 @@ std::uint32_t RowReader::Hedge(Slot slot, std::uint32_t index) {
   if (part.state != PartState::kPending || part.hedged || Ending(request, part) != ReadStatus::kOk)
     return 0;
   part.hedged = true;
+  LeaveJoins(request, part);
   std::uint32_t chosen = 0;
   for (std::uint32_t at = part.begin; at < part.end && !free_hedges_.empty(); ++at) {
     HedgeRow& hedge = hedges_[free_hedges_.back()];

@@ -52,7 +52,9 @@ RowReader::RowReader(const Options& options)
       group_counts_(kMaxSortedGroups + 1),
       sorted_(options.max_rows),
       counters_(*options.counters) {
-  if (options.share_duplicates) seen_.resize(std::bit_ceil(std::size_t{options.max_rows} * 2));
+  if (!options.share_duplicates) return;
+  seen_.resize(std::bit_ceil(std::size_t{options.max_rows} * 2));
+  if (options.slots > 1) flying_.resize(seen_.size());
 }
 
 RowReader::~RowReader() {
@@ -104,6 +106,7 @@ absl::Status RowReader::OpenSlots() {
     request->rows.resize(rows);
     request->order.resize(rows);
     request->retry.resize(rows);
+    if (!flying_.empty()) request->joined.resize(rows);
     request->failure.node.name.reserve(255);
     const std::size_t staged = needs_registration_ ? rows * row_bytes_ : 0;
     request->scratch.resize(rows + (staged + 7) / 8);
@@ -142,6 +145,7 @@ RowReader::Slot RowReader::Start(const ReadRequest& from) {
   request.part_count = request.parts_open = static_cast<std::uint32_t>(from.parts.size());
   request.row_count = request.in_flight = request.failed = 0;
   request.order_count = request.cursor = request.retry_count = request.unchecked.count = 0;
+  request.joined_count = 0;
   request.failure.status = ReadStatus::kOk;
   request.failure.node.name.clear();
   request.pass = passes_.Enter();
@@ -288,7 +292,7 @@ std::uint32_t RowReader::Missing(Slot slot, std::uint32_t index) const {
   return static_cast<std::uint32_t>(
       std::count_if(begin + part.begin, begin + part.end, [](const Row& row) {
         return row.state == RowState::kQueued || row.state == RowState::kInFlight ||
-               row.state == RowState::kCopy;
+               row.state == RowState::kCopy || row.state == RowState::kJoined;
       }));
 }
 

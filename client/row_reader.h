@@ -61,6 +61,9 @@ struct ReadPart {
   // and LayerRows for ids of a layer's own table.
   std::uint64_t first_row = 0;
   std::uint64_t row_limit = 0;
+  // So many rows in a row belong to one n-gram and repeat together: duplicates are looked for once
+  // for all of them.
+  std::uint32_t ngram_rows = 1;
 
   std::byte* out = nullptr;
   std::size_t row_stride = 0;        // bytes from one row to the next; at least the row's bytes
@@ -102,8 +105,10 @@ class RowReader {
     std::uint32_t max_parts = 64;   // of one request, at most 255
     std::uint32_t slots = 4;        // requests outstanding
     std::uint32_t queue_depth = 8192;
-    std::uint32_t attempts = 8;    // of one row, at least 1
-    bool share_duplicates = true;  // on fabrics that send messages, read equal rows of a part once
+    std::uint32_t attempts = 8;  // of one row, at least 1
+    // On fabrics that send messages, equal rows of a part are read once, and rows that another
+    // request has under way are taken from it.
+    bool share_duplicates = true;
     std::uint32_t hedge_rows =
         0;  // hedged rows under way at once; their memory is the reader's own
     ProtocolSwitches switches;
@@ -185,11 +190,20 @@ class RowReader {
   template <class Id>
   void ResolveRun(Request& request, Part& part, const Id* ids, const ReadPart& from,
                   std::byte* out);
-  void ShareDuplicates(Request& request, Part& part, std::uint32_t order_begin);
   void SortByGroup(Request& request);
   void Reroute(Request& request, Instant now);
   void Repin(Request& request, Instant now);
   void AwaitReplica(Request& request, Row& row, std::uint32_t position);
+
+  // Rows that are read only once (row_share.cc).
+  void ShareDuplicates(Request& request, Part& part, std::uint32_t ngram_rows,
+                       std::uint32_t order_begin);
+  std::uint32_t UnitAt(const Request& request, const Part& part, std::uint32_t ngram_rows,
+                       std::uint32_t at) const;
+  bool CopyInPart(Request& request, std::uint32_t position, std::uint32_t rows);
+  bool Join(Request& request, std::uint32_t position, std::uint32_t rows);
+  void DeliverJoins(Request& request, Part& part);
+  void LeaveJoins(Request& request, Part& part);
 
   // Rows -> fabric -> rows (row_transfer.cc).
   void Submit(Request& request);
@@ -240,6 +254,11 @@ class RowReader {
   std::vector<std::uint32_t> sorted_;
   std::vector<std::uint64_t> seen_;  // duplicates: generation << 32 | position
   std::uint32_t seen_generation_ = 0;
+  struct Flying {  // where the read of an n-gram is under way, if it still is
+    std::uint64_t serial = 0;
+    std::uint32_t slot = 0, position = 0;
+  };
+  std::vector<Flying> flying_;  // by hash; a newer one replaces an older one
   std::uint64_t completions_ = 0;
   std::uint64_t last_serial_ = 0;  // of requests
 

@@ -97,44 +97,8 @@ void RowReader::Resolve(Request& request, Part& part, const ReadPart& from) {
   const bool messages = std::any_of(groups.begin(), groups.end(), [](const RouteGroup& group) {
     return group.path_class != PathClass::kMapped;
   });
-  if (messages && options_.share_duplicates) ShareDuplicates(request, part, order_begin);
-}
-
-// An open-addressed set of the part's ids; the generation makes emptying it free. Mapped rows are
-// left out: reading one again costs no more than looking it up.
-void RowReader::ShareDuplicates(Request& request, Part& part, std::uint32_t order_begin) {
-  if (++seen_generation_ == 0) {
-    std::fill(seen_.begin(), seen_.end(), 0);
-    seen_generation_ = 1;
-  }
-  const std::size_t mask = seen_.size() - 1;
-  const std::uint64_t stamp = std::uint64_t{seen_generation_} << 32;
-  std::uint32_t kept = order_begin;
-  for (std::uint32_t i = order_begin; i < request.order_count; ++i) {
-    const std::uint32_t position = request.order[i];
-    Row& row = request.rows[position];
-    bool copy = false;
-    if (row.route->path_class != PathClass::kMapped) {
-      std::size_t cell = (row.id.value() * 0x9e3779b97f4a7c15u >> 32) & mask;
-      for (; seen_[cell] >> 32 == seen_generation_; cell = (cell + 1) & mask) {
-        const auto original = static_cast<std::uint32_t>(seen_[cell]);
-        if (request.rows[original].id != row.id) continue;
-        row.state = RowState::kCopy;
-        row.offset = original;
-        copy = true;
-        break;
-      }
-      if (!copy) seen_[cell] = stamp | position;
-    }
-    if (copy) {
-      ++part.copies;
-      --part.open;
-    } else {
-      request.order[kept++] = position;
-    }
-  }
-  counters_.duplicates.Add(request.order_count - kept);
-  request.order_count = kept;
+  if (messages && options_.share_duplicates)
+    ShareDuplicates(request, part, from.ngram_rows, order_begin);
 }
 
 // Rows of one group become neighbours, so that each node gets whole messages; a stable counting

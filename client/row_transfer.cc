@@ -258,7 +258,8 @@ void RowReader::Drop(Request& request, Part& part) {
   request.in_part_order = false;
   for (std::uint32_t position = part.begin; position < part.end; ++position) {
     Row& row = request.rows[position];
-    if (row.state == RowState::kQueued) GiveUp(request, row, part.ending);
+    if (row.state == RowState::kQueued || row.state == RowState::kJoined)
+      GiveUp(request, row, part.ending);
   }
   if (part.open == 0) Settle(request, part);
 }
@@ -271,9 +272,10 @@ void RowReader::End(Request& request, ReadStatus why) {
   CheckSeals(request);
   for (std::uint32_t position = 0; position < request.row_count; ++position) {
     Row& row = request.rows[position];
-    if (row.state != RowState::kQueued) continue;
+    if (row.state != RowState::kQueued && row.state != RowState::kJoined) continue;
     // A row that waited for a replica says so, and one that failed before says how.
-    const bool waited = why == ReadStatus::kTimedOut && row.route == nullptr;
+    const bool waited =
+        why == ReadStatus::kTimedOut && row.route == nullptr && row.state == RowState::kQueued;
     const bool failed = row.status != ReadStatus::kOk && row.status != ReadStatus::kFlushed;
     GiveUp(request, row, !waited ? why : failed ? row.status : ReadStatus::kNoReplica);
     Part& part = request.parts[row.part];
