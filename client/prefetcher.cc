@@ -210,8 +210,8 @@ SubmitStatus Prefetcher::Submit(const Step& step, Ticket* ticket) {
 
 SubmitStatus Prefetcher::Submit(const TokenStep& step, Ticket* ticket) {
   const Addressing* addressing = options_.addressing;
-  if (addressing == nullptr) return Refuse(SubmitStatus::kNoAddressing);
-  const std::size_t layers = options_.layer_first_row.size();
+  if (addressing == nullptr || options_.layers == 0) return Refuse(SubmitStatus::kNoAddressing);
+  const std::size_t layers = options_.layers;
   const std::uint32_t all = addressing->columns();
   const auto per_layer = static_cast<std::uint32_t>(all / layers);
   const std::uint32_t columns = step.columns == 0 ? per_layer : step.columns;

@@ -61,10 +61,10 @@ class Prefetcher {
     std::uint32_t tickets = 8;     // steps that are not released yet, at most 1024
     std::uint32_t max_layers = 8;  // of one step, at most kMaxLayers
     std::uint32_t max_step_rows = 1u << 18;
-    std::uint32_t ngram_rows = 1;                // consecutive columns that repeat together: heads
-    std::uint32_t prefill_slots = 4;             // of the reader's, at most one less than it has
-    const Addressing* addressing = nullptr;      // null: no token steps; outlives the prefetcher
-    std::vector<std::uint64_t> layer_first_row;  // whole-table row of each layer, for token steps
+    std::uint32_t ngram_rows = 1;            // consecutive columns that repeat together: heads
+    std::uint32_t prefill_slots = 4;         // of the reader's, at most one less than it has
+    const Addressing* addressing = nullptr;  // null: no token steps; outlives the prefetcher
+    std::uint32_t layers = 0;                // of the table, for token steps
   };
   // Sizes that suit a prefetcher: requests of 3,072 rows (64 tokens of 48), 16 of them, hedges.
   static RowReader::Options ReaderOptions();

@@ -4,6 +4,7 @@
 // behind this layer sees one. Knows no pool and no gRPC. Pure functions: Thread-safe.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -25,6 +26,8 @@ namespace engram::client::abi {
 inline constexpr std::size_t kMaxStructBytes = 1024;
 inline constexpr std::size_t kMaxNameBytes = 4096;
 inline constexpr std::size_t kMaxRows = std::size_t{1} << 31;
+// A year: longer times would overflow the clock.
+inline constexpr std::uint64_t kMaxTimeoutNs = 365ull * 24 * 3600 * 1'000'000'000;
 inline constexpr std::size_t kMaxTokens = std::size_t{1} << 26;
 
 absl::Status CheckStructSize(const char* what, std::size_t struct_size);
@@ -98,6 +101,13 @@ struct Tokens {
 };
 absl::StatusOr<Tokens> TakeTokens(const TableShape& shape, const engram_tokens* tokens,
                                   const void* out, std::size_t places, std::size_t place_bytes);
+
+absl::StatusOr<Table::PrefetcherOptions> TakePrefetcherOptions(
+    const engram_prefetcher_options* given);
+absl::StatusOr<StepKind> TakeKind(std::uint32_t kind);
+// layer_rows[at] of a step that is submitted at `now`.
+absl::StatusOr<StepLayer> TakeLayer(const TableShape& shape, const engram_layer_rows* layer_rows,
+                                    std::uint32_t at, Instant now);
 
 engram_status StatusOf(const absl::Status& status);
 

@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "client/abi/arguments.h"
+#include "client/abi/handles.h"
 #include "client/rpc/pool.h"
 #include "engram/mutex.h"
 
@@ -63,44 +64,18 @@ void Log(int level, const std::string& message) {
   if (sink.log != nullptr) sink.log(level, message.c_str(), sink.user);
 }
 
-engram_status Finish(const absl::Status& status) {
-  if (!status.ok()) last_error = std::string(status.message());
-  return args::StatusOf(status);
-}
-
-// Runs `body` (-> absl::Status); no exception leaves.
-template <class Body>
-engram_status Guard(Body body) {
-  try {
-    last_error.clear();
-    return Finish(body());
-  } catch (const std::bad_alloc&) {
-    return Finish(absl::ResourceExhaustedError("out of memory"));
-  } catch (const std::exception& error) {
-    return Finish(absl::InternalError(absl::StrCat("unexpected exception: ", error.what())));
-  } catch (...) {
-    return Finish(absl::InternalError("unexpected exception"));
-  }
-}
-
 }  // namespace
 
-struct engram_pool {
-  std::unique_ptr<Pool> pool;
-  std::uint64_t generation = 0;
-};
+namespace engram::client::abi {
 
-struct engram_table {
-  std::unique_ptr<Table> table;
-  std::uint64_t generation = 0;
-  args::TableShape shape;
-  std::string uid;
-  std::vector<std::string> dtypes;  // of the planes
-};
+void ClearError() { last_error.clear(); }
 
-namespace {
+engram_status Finish(const absl::Status& status) {
+  if (!status.ok()) last_error = std::string(status.message());
+  return StatusOf(status);
+}
 
-constexpr char kHowToFork[] =
+const char kHowToFork[] =
     "open pools after the last fork, or start the process anew (spawn) instead of forking it";
 
 absl::Status CheckHandle(const char* what, const void* handle, std::uint64_t made) {
@@ -117,16 +92,26 @@ absl::Status Check(const engram_table* table) {
   return CheckHandle("table", table, table == nullptr ? 0 : table->generation);
 }
 
+std::uint64_t Generation() { return generation.load(std::memory_order_relaxed); }
+
+engram::Instant DeadlineOf(std::uint64_t timeout_ns) {
+  if (timeout_ns == 0) timeout_ns = 1'000'000'000;
+  return SystemClock::Get().Now() +
+         Duration(static_cast<std::int64_t>(std::min(timeout_ns, kMaxTimeoutNs)));
+}
+
+}  // namespace engram::client::abi
+
+using args::Check;
+using args::DeadlineOf;
+using args::Guard;
+using args::kHowToFork;
+
+namespace {
+
 // Memory of reads that the caller gave no place for; grows to what a thread needs and stays.
 thread_local std::vector<engram::ReadStatus> status_scratch;
 thread_local std::vector<engram::RowId> id_scratch;
-
-engram::Instant DeadlineOf(std::uint64_t timeout_ns) {
-  constexpr std::uint64_t kYear = 365ull * 24 * 3600 * 1'000'000'000;
-  if (timeout_ns == 0) timeout_ns = 1'000'000'000;
-  return engram::SystemClock::Get().Now() +
-         engram::Duration(static_cast<std::int64_t>(std::min(timeout_ns, kYear)));
-}
 
 args::TableShape ShapeOf(const Table& table) {
   const engram::TableSpec& spec = table.spec();
@@ -272,6 +257,14 @@ engram_stats StatsOf(const engram_table& table) {
   stats.rows_mapped = over(engram::FabricKind::kMapped);
   stats.rows_stream = over(engram::FabricKind::kStream);
   stats.rows_ofi = over(engram::FabricKind::kOfi);
+  stats.layers_ready = totals.layers_ready;
+  stats.layers_failed = totals.layers_failed;
+  stats.layers_cancelled = totals.layers_cancelled;
+  stats.layers_late = totals.layers_late;
+  stats.rows_late = totals.rows_late;
+  stats.hedges_started = totals.hedges_started;
+  stats.hedges_won = totals.hedges_won;
+  stats.rows_joined = totals.rows_joined;
   return stats;
 }
 

@@ -2,7 +2,7 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-add_library(engram SHARED ${CMAKE_CURRENT_LIST_DIR}/engram.cc)
+add_library(engram SHARED ${CMAKE_CURRENT_LIST_DIR}/engram.cc ${CMAKE_CURRENT_LIST_DIR}/steps.cc)
 set_target_properties(engram PROPERTIES
   VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}

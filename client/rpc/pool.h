@@ -24,6 +24,7 @@
 #include "client/read_counters.h"
 #include "client/routes.h"
 #include "client/row_reader.h"
+#include "client/shared_prefetcher.h"
 #include "engram/addressing.h"
 #include "engram/shard_layout.h"
 #include "engram/shard_map.h"
@@ -111,6 +112,16 @@ class Table {
   // sizes and waiting; table, board, fabrics and clock are filled in. REQUIRES: it is destroyed
   // before the table.
   absl::StatusOr<std::unique_ptr<RowReader>> OpenReader(RowReader::Options options) const;
+  struct PrefetcherOptions {
+    std::uint32_t steps = 8;  // not released yet
+    std::uint32_t max_step_rows = 1u << 18;
+    bool poller = false;  // a thread serves; else callers that wait do
+  };
+  // For steps: every layer's reads start at once. REQUIRES: it is destroyed before the table.
+  absl::StatusOr<std::unique_ptr<SharedPrefetcher>> OpenPrefetcher(
+      const PrefetcherOptions& options) const;
+  // What a failed row of a step means, as ReadRows says it.
+  absl::Status Explain(const WorstRow& row, const ReadFailure& failure) const;
   // Registers a destination for this table's readers. REQUIRES: destroyed before the pool.
   absl::StatusOr<std::unique_ptr<Destination>> RegisterDestination(
       std::span<std::byte> memory) const;

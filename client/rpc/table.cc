@@ -108,12 +108,10 @@ absl::Status Table::State::Read(Desk& desk, std::span<const ReadPart> parts, Ins
       worst_position = i;
     }
   }
-  return Explain(*worst_part, worst_position, worst, failure);
+  return Explain(RowId(IdAt(*worst_part, worst_position) + worst_part->first_row), worst, failure);
 }
 
-absl::Status Table::State::Explain(const ReadPart& part, std::size_t position, ReadStatus status,
-                                   const ReadFailure& failure) const {
-  const RowId id(IdAt(part, position) + part.first_row);
+absl::Status Table::State::Explain(RowId id, ReadStatus status, const ReadFailure& failure) const {
   const ShardLayout& layout = read_table->layout;
   std::string what = absl::StrCat("row ", id.value(), " of table ", record.name.Full());
   if (status == ReadStatus::kInvalid)
@@ -214,6 +212,28 @@ absl::Status Table::ReadTokens(const TokenSpan& tokens, std::span<std::byte> out
 
 absl::StatusOr<std::unique_ptr<RowReader>> Table::OpenReader(RowReader::Options options) const {
   return RowReader::Open(state_->ReaderOptions(std::move(options)));
+}
+
+absl::StatusOr<std::unique_ptr<SharedPrefetcher>> Table::OpenPrefetcher(
+    const PrefetcherOptions& from) const {
+  Prefetcher::Options options;
+  options.tickets = from.steps;
+  options.max_step_rows = from.max_step_rows;
+  options.max_layers = Prefetcher::kMaxLayers;
+  options.addressing = addressing();
+  options.layers = static_cast<std::uint32_t>(spec().addressing.layers.size());
+  if (spec().addressing.heads > 0) options.ngram_rows = spec().addressing.heads;
+  RowReader::Options reader_options = Prefetcher::ReaderOptions();
+  reader_options.wait = state_->core->options().wait;
+  auto reader = OpenReader(reader_options);
+  if (!reader.ok()) return reader.status();
+  auto prefetcher = Prefetcher::Open(*std::move(reader), options);
+  if (!prefetcher.ok()) return prefetcher.status();
+  return SharedPrefetcher::Open(*std::move(prefetcher), from.poller);
+}
+
+absl::Status Table::Explain(const WorstRow& row, const ReadFailure& failure) const {
+  return state_->Explain(row.row, row.status, failure);
 }
 
 absl::StatusOr<std::unique_ptr<Destination>> Table::RegisterDestination(

@@ -28,8 +28,7 @@ struct Table::State {
   RowReader::Options ReaderOptions(RowReader::Options options);
   // One request of at most the desk's size.
   absl::Status Read(Desk& desk, std::span<const ReadPart> parts, Instant deadline);
-  absl::Status Explain(const ReadPart& part, std::size_t position, ReadStatus status,
-                       const ReadFailure& failure) const;
+  absl::Status Explain(RowId id, ReadStatus status, const ReadFailure& failure) const;
 
   const std::shared_ptr<PoolCore> core;
   const TableRecord record;

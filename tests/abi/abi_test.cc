@@ -30,6 +30,17 @@ TEST(AbiTest, NullHandlesAreInvalidArguments) {
   EXPECT_EQ(engram_pool_open(nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
   engram_table* table = nullptr;
   EXPECT_EQ(engram_table_open(nullptr, "a@1", nullptr, &table), ENGRAM_INVALID_ARGUMENT);
+  engram_prefetcher* prefetcher = nullptr;
+  EXPECT_EQ(engram_prefetcher_open(nullptr, nullptr, &prefetcher), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_prefetcher_open(nullptr, nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_prefetcher_submit(nullptr, nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_STREQ(engram_last_error(), "prefetcher is NULL");
+  EXPECT_EQ(engram_prefetcher_wait(nullptr, 1, -1, 0), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_prefetcher_poll(nullptr, 1, 0, nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_prefetcher_cancel(nullptr, 1, 0), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_prefetcher_release(nullptr, 1), ENGRAM_INVALID_ARGUMENT);
+  engram_prefetcher_close(nullptr);
+  engram_prefetcher_options_init(nullptr);
   engram_pool_close(nullptr);
   engram_table_close(nullptr);
   engram_pool_options_init(nullptr);

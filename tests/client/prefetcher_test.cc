@@ -419,8 +419,7 @@ class TokenPrefetcherTest : public PrefetcherTest {
  protected:
   TokenPrefetcherTest() : PrefetcherTest(TokenSpec()), addressing_(*Addressing::Make(spec_, {})) {
     options_.addressing = addressing_.get();
-    for (std::uint32_t layer : spec_.addressing.layers)
-      options_.layer_first_row.push_back(spec_.LayerFirstRow(layer));
+    options_.layers = static_cast<std::uint32_t>(spec_.addressing.layers.size());
   }
   ~TokenPrefetcherTest() override { prefetcher_.reset(); }
 

@@ -217,6 +217,85 @@ class ReadTest(unittest.TestCase):
                 self.assertEqual(returned.tobytes(), wanted.tobytes())
 
 
+class PrefetchTest(unittest.TestCase):
+    """Every layer of a step, on every fabric, against the blocking read, which ReadTest compares with the checkpoint."""
+
+    def open(self, fabric="mapped"):
+        pool = engram_pool.connect(ENDPOINT, fabric=fabric)
+        self.addCleanup(pool.close)
+        return pool.table("wide@1")
+
+    def test_layers_are_there_when_they_were_waited_for(self):
+        tokens = trace("kjv", 500, 40)
+        for fabric in ("mapped", "stream", "ofi"):
+            with self.subTest(fabric=fabric):
+                table = self.open(fabric)
+                want = table.read(tokens, lookback=[5, 6])
+                buffer = np.empty(want.shape, np.uint8)
+                step = table.prefetch(tokens, out=buffer, lookback=[5, 6], needed_in={3: 5, 7: 10})
+                step.wait(layer=3, timeout=5)
+                np.testing.assert_array_equal(buffer[:, 0], want[:, 0])
+                np.testing.assert_array_equal(step.wait(), want)
+                self.assertEqual((step.state(3), step.state(7), step.late(3)), ("ready", "ready", False))
+                self.assertEqual(table.stats()["layers_ready"], 2)
+                step.close()
+                self.assertEqual(step.state(3), "unknown")
+
+    def test_a_step_can_be_awaited(self):
+        import asyncio
+        table = self.open("stream")
+        tokens = trace("kjv", 600, 100)
+        want = table.read(tokens)
+
+        async def both():
+            return await asyncio.gather(*(table.prefetch(tokens, kind=kind, timeout=10) for kind in ("decode", "prefill")))
+
+        for rows in asyncio.run(both()):
+            np.testing.assert_array_equal(rows, want)
+
+    def test_a_large_prefill_and_decode_steps_are_served_side_by_side(self):
+        table = self.open("stream")
+        text = trace("kjv", 0, 3000)
+        prefill = table.prefetch(text, kind="prefill", timeout=20)
+        for first in range(0, 80, 8):
+            with table.prefetch(text[first:first + 8], timeout=20) as step:
+                np.testing.assert_array_equal(step.wait(), table.read(text[first:first + 8]))
+        np.testing.assert_array_equal(prefill.wait()[5:], table.read(text)[5:])
+
+    def test_cancelled_layers_raise_and_steps_are_bounded(self):
+        table = self.open()
+        steps = []
+        with self.assertRaises(engram_pool.ResourceExhausted):
+            for _ in range(65):
+                steps.append(table.prefetch([7, 8, 9]))
+        self.assertEqual(len(steps), 64)
+        steps.pop().close()
+        step = table.prefetch([7, 8, 9])
+        step.cancel(7)
+        self.assertIn(step.state(7), ("ready", "cancelled"))
+        if step.state(7) == "cancelled":
+            with self.assertRaises(engram_pool.FailedPrecondition):
+                step.wait(layer=7)
+
+    def test_bad_steps_are_refused(self):
+        table = self.open()
+        with self.assertRaises(engram_pool.InvalidArgument):
+            table.prefetch([1, 2], kind="training")
+        with self.assertRaises(engram_pool.InvalidArgument):
+            table.prefetch([1, 2], needed_in={4: 0.1})
+        with self.assertRaises(engram_pool.InvalidArgument):
+            table.prefetch([1, 200_000])
+        with self.assertRaises(engram_pool.InvalidArgument):
+            table.prefetch([1, 2], out=np.empty(7, np.uint8))
+        with self.assertRaises(engram_pool.InvalidArgument):
+            table.prefetch([1, 2]).wait(layer=4)
+        step = table.prefetch([1, 2])
+        table.close()
+        with self.assertRaises(engram_pool.InvalidArgument):
+            step.wait()
+        step.close()
+
+
 class ErrorTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):

@@ -217,9 +217,106 @@ typedef struct engram_stats {
   uint64_t rows_mapped; /* rows_ok by fabric */
   uint64_t rows_stream;
   uint64_t rows_ofi;
+  uint64_t layers_ready; /* of prefetched steps */
+  uint64_t layers_failed;
+  uint64_t layers_cancelled;
+  uint64_t layers_late; /* not ready at their needed_in_ns */
+  uint64_t rows_late;
+  uint64_t hedges_started; /* late rows asked of another replica as well */
+  uint64_t hedges_won;
+  uint64_t rows_joined; /* copied from a read that another step had under way */
 } engram_stats;
 
 ENGRAM_API engram_status engram_table_get_stats(const engram_table* table, engram_stats* stats);
+
+/* ---- steps ----
+ *
+ * A step starts the reads of all its layers at once; each layer is waited for, polled and cancelled
+ * by itself. No layer is ready, failed or cancelled while a read that targets its memory is under
+ * way. */
+
+typedef struct engram_prefetcher engram_prefetcher;
+typedef uint64_t engram_ticket; /* of one submitted step; never 0, never used again */
+
+typedef struct engram_prefetcher_options {
+  size_t struct_size;
+  uint32_t steps;         /* submitted and not released; 0: 8 */
+  uint32_t max_step_rows; /* 0: 262,144 */
+  uint32_t poller;        /* 1: a thread serves the steps; 0: callers do while they wait or poll */
+  uint32_t reserved;
+} engram_prefetcher_options;
+
+ENGRAM_API void engram_prefetcher_options_init(engram_prefetcher_options* options);
+/* `options` may be NULL. On failure *prefetcher is NULL. */
+ENGRAM_API engram_status engram_prefetcher_open(engram_table* table,
+                                                const engram_prefetcher_options* options,
+                                                engram_prefetcher** prefetcher);
+/* Cancels what is under way. REQUIRES: its table is open. NULL is ignored. */
+ENGRAM_API void engram_prefetcher_close(engram_prefetcher* prefetcher);
+
+typedef enum engram_step_kind {
+  ENGRAM_STEP_DECODE = 0,
+  ENGRAM_STEP_VERIFY = 1,
+  ENGRAM_STEP_PREFILL = 2 /* served after the others */
+} engram_step_kind;
+
+/* Rows of one layer: runs (tokens) of `columns` ids each. */
+typedef struct engram_layer_rows {
+  size_t struct_size;
+  const void* ids; /* negative: skip, the row becomes zeros; copied by submit */
+  size_t runs;
+  size_t id_stride; /* ids from one run to the next; 0: columns */
+  uint32_t columns;
+  uint32_t id_type;    /* engram_id_type */
+  int32_t layer_index; /* -1: ids over the whole table; else over the own table of that layer */
+  uint32_t reserved;
+  void* out;
+  size_t out_bytes;
+  size_t row_stride;     /* bytes; 0: row_bytes */
+  size_t run_stride;     /* bytes; 0: columns * row_stride */
+  uint64_t needed_in_ns; /* from submit on; 0: no time */
+} engram_layer_rows;
+
+/* Either `tokens` is set: all layers of the table into out, [count][layers][columns_per_layer]; or
+ * `layer_rows` is, and out is in there. Layers are numbered in the table's order, or as given. */
+typedef struct engram_step {
+  size_t struct_size;
+  uint32_t kind;   /* engram_step_kind */
+  uint32_t layers; /* entries of layer_rows */
+  const engram_tokens* tokens;
+  void* out;
+  size_t out_bytes;
+  const uint64_t* needed_in_ns; /* NULL, or one a layer of the table */
+  const engram_layer_rows* layer_rows;
+  uint64_t timeout_ns; /* rows that are not there by then have failed; 0: 1 s */
+} engram_step;
+
+/* RESOURCE_EXHAUSTED: every step is in use. The output must stay until the step is released. */
+ENGRAM_API engram_status engram_prefetcher_submit(engram_prefetcher* prefetcher,
+                                                  const engram_step* step, engram_ticket* ticket);
+/* `layer` -1: every layer. OK: all rows are there. DEADLINE_EXCEEDED: not yet (the reads go on), or
+ * not in the step's time; else why the worst row failed. timeout_ns 0: 1 s. */
+ENGRAM_API engram_status engram_prefetcher_wait(engram_prefetcher* prefetcher, engram_ticket ticket,
+                                                int32_t layer, uint64_t timeout_ns);
+
+typedef enum engram_layer_state {
+  ENGRAM_LAYER_PENDING = 0,
+  ENGRAM_LAYER_READY = 1,
+  ENGRAM_LAYER_FAILED = 2,    /* at least one row is poison */
+  ENGRAM_LAYER_CANCELLED = 3, /* before all rows were there; the missing ones are poison */
+  ENGRAM_LAYER_UNKNOWN = 4    /* the ticket was released, or there is no such layer */
+} engram_layer_state;
+
+/* Never blocks. *state may be NULL; *late, which may be NULL, tells whether it missed its time. */
+ENGRAM_API engram_status engram_prefetcher_poll(engram_prefetcher* prefetcher, engram_ticket ticket,
+                                                uint32_t layer, engram_layer_state* state,
+                                                int* late);
+/* `layer` -1: every layer. Layers that are settled stay as they are. */
+ENGRAM_API engram_status engram_prefetcher_cancel(engram_prefetcher* prefetcher,
+                                                  engram_ticket ticket, int32_t layer);
+/* Cancels what is pending; the output is the caller's again. Released tickets are ignored. */
+ENGRAM_API engram_status engram_prefetcher_release(engram_prefetcher* prefetcher,
+                                                   engram_ticket ticket);
 
 #ifdef __cplusplus
 }

@@ -8,7 +8,8 @@ from ._abi import library as _library
 from ._errors import (DataLoss, DeadlineExceeded, EngramError, FailedPrecondition, Internal, InvalidArgument, NotFound,
                       PermissionDenied, ResourceExhausted, Unavailable)
 from ._pool import Column, Layer, Plane, Pool, Table, connect
+from ._step import Step
 
 __version__ = _library.engram_version().decode()
 __all__ = ["Column", "DataLoss", "DeadlineExceeded", "EngramError", "FailedPrecondition", "Internal", "InvalidArgument",
-           "Layer", "NotFound", "PermissionDenied", "Plane", "Pool", "ResourceExhausted", "Table", "Unavailable", "connect"]
+           "Layer", "NotFound", "PermissionDenied", "Plane", "Pool", "ResourceExhausted", "Step", "Table", "Unavailable", "connect"]

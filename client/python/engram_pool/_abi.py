@@ -56,9 +56,21 @@ class Rows(Sized):
                 ("layer_index", c.c_int32)]
 
 
+class PrefetcherOptions(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("steps", c.c_uint32), ("max_step_rows", c.c_uint32),
+                ("poller", c.c_uint32), ("reserved", c.c_uint32)]
+
+
+class Step(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("kind", c.c_uint32), ("layers", c.c_uint32), ("tokens", c.c_void_p),
+                ("out", c.c_void_p), ("out_bytes", c.c_size_t), ("needed_in_ns", c.c_void_p),
+                ("layer_rows", c.c_void_p), ("timeout_ns", c.c_uint64)]
+
+
 class Stats(Sized):
     COUNTERS = ("rows_ok", "rows_failed", "rows_skipped", "rows_duplicate", "rows_retried", "seal_failures",
-                "bytes_read", "batches", "rows_mapped", "rows_stream", "rows_ofi")
+                "bytes_read", "batches", "rows_mapped", "rows_stream", "rows_ofi", "layers_ready", "layers_failed",
+                "layers_cancelled", "layers_late", "rows_late", "hedges_started", "hedges_won", "rows_joined")
     _fields_ = [("struct_size", c.c_size_t)] + [(name, c.c_uint64) for name in COUNTERS]
 
 
@@ -94,6 +106,13 @@ def _load():
         "engram_table_read_tokens": (c.c_int, [handle, c.POINTER(Tokens), c.c_void_p, c.c_size_t, c.c_void_p,
                                                c.c_uint64]),
         "engram_table_get_stats": (c.c_int, [handle, c.POINTER(Stats)]),
+        "engram_prefetcher_open": (c.c_int, [handle, c.POINTER(PrefetcherOptions), out]),
+        "engram_prefetcher_close": (None, [handle]),
+        "engram_prefetcher_submit": (c.c_int, [handle, c.POINTER(Step), c.POINTER(c.c_uint64)]),
+        "engram_prefetcher_wait": (c.c_int, [handle, c.c_uint64, c.c_int32, c.c_uint64]),
+        "engram_prefetcher_poll": (c.c_int, [handle, c.c_uint64, c.c_uint32, c.POINTER(c.c_int), c.POINTER(c.c_int)]),
+        "engram_prefetcher_cancel": (c.c_int, [handle, c.c_uint64, c.c_int32]),
+        "engram_prefetcher_release": (c.c_int, [handle, c.c_uint64]),
     }
     for name, (result, arguments) in prototypes.items():
         function = getattr(library, name, None)

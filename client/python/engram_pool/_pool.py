@@ -1,5 +1,6 @@
 """Pool and Table: NumPy in, NumPy out, over the C ABI. ctypes releases the GIL around every call."""
 import ctypes as c
+import threading
 import weakref
 from collections import namedtuple
 
@@ -10,6 +11,8 @@ from ._abi import check, library
 from ._buffers import flags, ids, output, pointer
 from ._errors import InvalidArgument
 from ._handle import Handle
+from ._step import KINDS, Step
+from ._step import needed_in as _needed_in
 
 Layer = namedtuple("Layer", "layer first_row rows")
 Column = namedtuple("Column", "layer order head first_row rows")
@@ -85,6 +88,7 @@ class Table:
             check(library.engram_table_open(opener, _text(name), c.byref(options), c.byref(handle)))
             self._handle = Handle(f"table {name}", handle, library.engram_table_close, parent=pool._handle)
         self._pool = pool
+        self._prefetcher_lock, self._prefetcher = threading.Lock(), None
         weakref.finalize(self, self._handle.close)
         pool._tables.add(self)
         self._describe()
@@ -150,13 +154,47 @@ class Table:
         self._call(library.engram_table_addresses, c.byref(arguments.struct), pointer(result), result.size)
         return result
 
+    def prefetch(self, tokens, *, out=None, dead=None, lookback=(), lookback_dead=None, kind="decode", needed_in=None,
+                 timeout=None):
+        """Starts the reads of all layers at once; returns a Step whose rows are uint8 [T, layers, columns, row_bytes].
+
+        kind: "decode", "verify" or "prefill" (served after the others). needed_in: {layer: seconds}; a layer that is not
+        there by then is late, and another replica is asked as well. timeout: of the step, in seconds (1). Raises
+        ResourceExhausted when 64 steps are open: close some.
+        """
+        if kind not in KINDS:
+            raise InvalidArgument(f"kind is {kind!r}; the kinds are {sorted(KINDS)}")
+        arguments = _TokenArguments(tokens, dead, lookback, lookback_dead)
+        result = output(out, (arguments.tokens.size, len(self.layers), self._columns_per_layer, self.row_bytes))
+        needed = _needed_in(needed_in, self.layers)
+        request = _abi.Step(kind=KINDS[kind], tokens=c.addressof(arguments.struct), out=pointer(result),
+                            out_bytes=result.nbytes, needed_in_ns=c.addressof(needed) if needed is not None else None,
+                            timeout_ns=_ns(timeout))
+        return Step(self, self._steps(), request, result, timeout, (arguments, needed))
+
+    def _steps(self):
+        """The handle of the table's prefetcher, opened with the first step."""
+        with self._prefetcher_lock:
+            if self._prefetcher is None:
+                handle = c.c_void_p()
+                with self._handle as table:
+                    check(library.engram_prefetcher_open(table, c.byref(_abi.PrefetcherOptions(steps=64, poller=1)),
+                                                         c.byref(handle)))
+                    self._prefetcher = Handle(f"the prefetcher of table {self.name}", handle,
+                                              library.engram_prefetcher_close, parent=self._handle)
+                weakref.finalize(self, self._prefetcher.close)
+            return self._prefetcher
+
     def stats(self):
         """Totals since the table was opened, by name."""
         stats = self._get(library.engram_table_get_stats, _abi.Stats())
         return {name: getattr(stats, name) for name in _abi.Stats.COUNTERS}
 
     def close(self):
-        """Idempotent; reads under way on other threads end first."""
+        """Idempotent; reads under way on other threads end first, steps that are open are cancelled."""
+        with self._prefetcher_lock:
+            if self._prefetcher is not None:
+                self._prefetcher.close()
         self._handle.close()
 
 
