@@ -26,6 +26,8 @@ struct Results {
   std::uint64_t rows_failed = 0;
   std::uint64_t retired = 0;  // replicas whose memory was reused
   std::uint64_t refused = 0;  // reads whose key or range was not granted
+  std::uint64_t hedges = 0;   // rows delivered from a second read
+  std::uint64_t joined = 0;   // rows delivered from another request's read
   Results& operator+=(const Results& other) {
     requests += other.requests;
     rows_right += other.rows_right;
@@ -33,6 +35,8 @@ struct Results {
     rows_failed += other.rows_failed;
     retired += other.retired;
     refused += other.refused;
+    hedges += other.hedges;
+    joined += other.joined;
     return *this;
   }
 };

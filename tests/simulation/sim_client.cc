@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engram/check.h"
@@ -121,6 +122,7 @@ void SimClient::UseTable(const TableUid& uid) {
   options.max_parts = 2;
   options.slots = 2;
   options.queue_depth = 64;
+  options.hedge_rows = kRowsMost;
   options.switches = cluster_->switches;
   auto reader = client::RowReader::Open(options);
   ENGRAM_CHECK(reader.ok());
@@ -305,6 +307,8 @@ void SimClient::StartRead(const TableUid& uid, std::size_t number) {
       return;
     }
     const std::uint32_t row_bytes = table.reader->table().layout.row_bytes();
+    if (loop.out != loop.delivered)
+      cluster_->world->Fail(process_.name() + " was given bytes after its request was over");
     loop.rows.clear();
     const std::uint64_t count = 1 + cluster_->world->Below(kRowsMost);
     for (std::uint64_t i = 0; i < count; ++i) {
@@ -324,10 +328,25 @@ void SimClient::StartRead(const TableUid& uid, std::size_t number) {
     request.deadline = process_.Now() + cluster_->world->Between(200ms, 1'500ms);
     loop.slot = table.reader->Start(request);
     ENGRAM_CHECK(loop.slot >= 0);
+    process_.After(cluster_->world->Between(100us, 40ms),
+                   [this, uid, number, round = ++loop.round] { BeLate(uid, number, round); });
     PollSoon();
   }
   process_.After(cluster_->world->Between(2ms, 30ms),
                  [this, uid, number] { StartRead(uid, number); });
+}
+
+void SimClient::BeLate(const TableUid& uid, std::size_t number, std::uint64_t round) {
+  const auto it = life_->tables.find(uid);
+  if (it == life_->tables.end()) return;
+  const Loop& loop = it->second.loops[number];
+  if (loop.round != round || loop.slot < 0) return;
+  if (cluster_->world->Chance(3)) {
+    it->second.reader->CancelPart(loop.slot, 0);
+  } else {
+    it->second.reader->Hedge(loop.slot, 0);
+  }
+  PollSoon();
 }
 
 void SimClient::PollSoon() {
@@ -345,15 +364,25 @@ void SimClient::Poll() {
   life_->poll_due = false;
   for (auto& [uid, table] : life_->tables) {
     table.reader->Progress();
+    CountShared(table);
     for (Loop& loop : table.loops) {
       if (loop.slot >= 0 && table.reader->Done(loop.slot)) Finish(table, loop);
     }
   }
 }
 
+void SimClient::CountShared(TableLink& table) {
+  const client::ReadCounters& counters = std::as_const(*table.reader).counters();
+  cluster_->results.hedges +=
+      counters.hedges_won.value() - std::exchange(table.hedges, counters.hedges_won.value());
+  cluster_->results.joined +=
+      counters.rows_joined.value() - std::exchange(table.joined, counters.rows_joined.value());
+}
+
 void SimClient::Finish(TableLink& table, Loop& loop) {
   const bool whole = table.reader->State(loop.slot, 0) == client::PartState::kReady;
   table.reader->Collect(loop.slot);
+  loop.delivered = loop.out;
   loop.slot = client::RowReader::kNoSlot;
   ++cluster_->results.requests;
   if (whole) last_whole_read_ = cluster_->world->now();

@@ -62,6 +62,8 @@ class SimClient {
     std::vector<RowId> rows;
     std::vector<std::byte> out;
     std::vector<ReadStatus> status;
+    std::vector<std::byte> delivered;  // what `out` was when the last request was over
+    std::uint64_t round = 0;
   };
   struct TableLink {
     TableRecord record;
@@ -69,6 +71,7 @@ class SimClient {
     std::unique_ptr<client::RouteBoard> board;
     std::unique_ptr<client::RowReader> reader;
     bool gone = false;
+    std::uint64_t hedges = 0, joined = 0;  // of the reader, as counted so far
   };
   struct Life {
     client::Quiescence quiescence;
@@ -107,9 +110,12 @@ class SimClient {
 
   // ---- reading ----
   void StartRead(const TableUid& uid, std::size_t loop);
+  // The request of this round is late: it is hedged, and now and then cancelled.
+  void BeLate(const TableUid& uid, std::size_t loop, std::uint64_t round);
   void Poll();
   void PollSoon();
   void PollForEver();
+  void CountShared(TableLink& table);
   void Finish(TableLink& table, Loop& loop);
   void Check(const TableLink& table, const Loop& loop, bool whole);
 

@@ -60,12 +60,16 @@ TEST(Simulation, DeliversNoWrongRowAndServesAgainAfterEveryTrouble) {
   // A history in which nothing was read or retired proves nothing.
   EXPECT_GT(all.rows_right, 1'000 * (seeds.last - seeds.first + 1));
   EXPECT_GT(all.retired, seeds.last - seeds.first);
-  std::printf("%llu seeds: %llu requests, %llu rows right, %llu failed, %llu replicas retired\n",
-              static_cast<unsigned long long>(seeds.last - seeds.first + 1),
-              static_cast<unsigned long long>(all.requests),
-              static_cast<unsigned long long>(all.rows_right),
-              static_cast<unsigned long long>(all.rows_failed),
-              static_cast<unsigned long long>(all.retired));
+  EXPECT_GT(all.hedges, seeds.last - seeds.first);
+  EXPECT_GT(all.joined, 0u);
+  std::printf(
+      "%llu seeds: %llu requests, %llu rows right, %llu failed, %llu hedged, %llu joined, "
+      "%llu replicas retired\n",
+      static_cast<unsigned long long>(seeds.last - seeds.first + 1),
+      static_cast<unsigned long long>(all.requests),
+      static_cast<unsigned long long>(all.rows_right),
+      static_cast<unsigned long long>(all.rows_failed), static_cast<unsigned long long>(all.hedges),
+      static_cast<unsigned long long>(all.joined), static_cast<unsigned long long>(all.retired));
 }
 
 TEST(Simulation, OneSeedIsOneHistory) {
