@@ -176,5 +176,66 @@ TEST_F(ArgumentsTest, UnknownFabricsAreNamed) {
   EXPECT_EQ(TakePoolOptions(&options, nullptr, "")->fabric, FabricKind::kStream);
 }
 
+engram_layer_rows LayerOf(const std::vector<std::int32_t>& ids, std::vector<std::byte>& out) {
+  engram_layer_rows rows{};
+  rows.struct_size = sizeof rows;
+  rows.ids = ids.data();
+  rows.runs = ids.size() / 2;
+  rows.columns = 2;
+  rows.id_type = ENGRAM_ID_INT32;
+  rows.layer_index = 1;
+  rows.out = out.data();
+  rows.out_bytes = out.size();
+  return rows;
+}
+
+TEST(StepArgumentsTest, TakesALayerWithItsDefaultsAndFindsShortOutputs) {
+  const std::vector<std::int32_t> ids = {1, 2, -1, 4};
+  std::vector<std::byte> out(4 * 40);
+  engram_layer_rows rows[2] = {LayerOf(ids, out), LayerOf(ids, out)};
+  const Instant now{std::chrono::seconds(5)};
+  rows[1].needed_in_ns = 7;
+  const auto layer = TakeLayer(Shape(), rows, 1, now);
+  ASSERT_TRUE(layer.ok()) << layer.status();
+  EXPECT_EQ(layer->needed_by, now + Duration(7));
+  EXPECT_EQ(layer->rows.runs, 2u);
+  EXPECT_EQ(layer->rows.run_id_stride, 2u);
+  EXPECT_EQ(layer->rows.row_stride, 40u);
+  EXPECT_EQ(layer->rows.run_stride, 80u);
+  EXPECT_EQ(layer->rows.first_row, 100u);
+  EXPECT_EQ(layer->rows.row_limit, 200u);
+  rows[1].needed_in_ns = ~std::uint64_t{0};
+  EXPECT_GT(TakeLayer(Shape(), rows, 1, now)->needed_by, now);
+  const auto refused = [&](auto change) {
+    engram_layer_rows bad = LayerOf(ids, out);
+    change(bad);
+    return TakeLayer(Shape(), &bad, 0, now).status().code() == absl::StatusCode::kInvalidArgument;
+  };
+  EXPECT_TRUE(refused([](auto& bad) { bad.out_bytes -= 1; }));
+  EXPECT_TRUE(refused([](auto& bad) { bad.row_stride = 39; }));
+  EXPECT_TRUE(refused([](auto& bad) { bad.run_stride = ~std::size_t{0}; }));
+  EXPECT_TRUE(refused([](auto& bad) { bad.runs = std::size_t{1} << 40; }));
+  EXPECT_TRUE(refused([](auto& bad) { bad.layer_index = 2; }));
+  EXPECT_TRUE(refused([](auto& bad) { bad.id_type = 2; }));
+  EXPECT_TRUE(refused([](auto& bad) { bad.ids = nullptr; }));
+  EXPECT_TRUE(refused([](auto& bad) { bad.out = nullptr; }));
+  EXPECT_TRUE(refused([](auto& bad) { bad.struct_size = 0; }));
+  EXPECT_FALSE(refused([](auto& bad) { bad.runs = 0; }));
+}
+
+TEST(StepArgumentsTest, TakesOptionsAndKinds) {
+  EXPECT_EQ(TakePrefetcherOptions(nullptr)->steps, 8u);
+  engram_prefetcher_options options{};
+  options.struct_size = sizeof options;
+  options.steps = 3;
+  options.poller = 1;
+  EXPECT_EQ(TakePrefetcherOptions(&options)->steps, 3u);
+  EXPECT_TRUE(TakePrefetcherOptions(&options)->poller);
+  options.poller = 2;
+  EXPECT_FALSE(TakePrefetcherOptions(&options).ok());
+  EXPECT_EQ(*TakeKind(ENGRAM_STEP_PREFILL), StepKind::kPrefill);
+  EXPECT_FALSE(TakeKind(3).ok());
+}
+
 }  // namespace
 }  // namespace engram::client::abi

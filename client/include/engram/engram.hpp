@@ -162,6 +162,61 @@ class Table {
   std::unique_ptr<engram_table, Close> table_;
 };
 
+// The reads of a step's layers, started at once and waited for layer by layer (engram.h, "steps").
+// Thread-safe. REQUIRES: destroyed before its table.
+class Prefetcher {
+ public:
+  // Both default: 8 steps; callers that wait serve them.
+  struct Options {
+    std::uint32_t steps = 0;
+    std::uint32_t max_step_rows = 0;
+    bool poller = false;
+  };
+  Prefetcher(const Table& table, const Options& options) {
+    engram_prefetcher_options given;
+    engram_prefetcher_options_init(&given);
+    given.steps = options.steps;
+    given.max_step_rows = options.max_step_rows;
+    given.poller = options.poller ? 1 : 0;
+    engram_prefetcher* prefetcher = nullptr;
+    detail::Check(engram_prefetcher_open(table.handle(), &given, &prefetcher));
+    prefetcher_.reset(prefetcher);
+  }
+
+  // `step` as in engram.h; its struct_size is set here.
+  engram_ticket Submit(engram_step step) {
+    step.struct_size = sizeof step;
+    engram_ticket ticket = 0;
+    detail::Check(engram_prefetcher_submit(prefetcher_.get(), &step, &ticket));
+    return ticket;
+  }
+  // `layer` -1: every layer.
+  void Wait(engram_ticket ticket, std::int32_t layer, std::chrono::nanoseconds timeout) {
+    detail::Check(
+        engram_prefetcher_wait(prefetcher_.get(), ticket, layer, detail::Nanoseconds(timeout)));
+  }
+  engram_layer_state State(engram_ticket ticket, std::uint32_t layer) {
+    engram_layer_state state = ENGRAM_LAYER_UNKNOWN;
+    detail::Check(engram_prefetcher_poll(prefetcher_.get(), ticket, layer, &state, nullptr));
+    return state;
+  }
+  void Cancel(engram_ticket ticket, std::int32_t layer) {
+    detail::Check(engram_prefetcher_cancel(prefetcher_.get(), ticket, layer));
+  }
+  void Release(engram_ticket ticket) {
+    detail::Check(engram_prefetcher_release(prefetcher_.get(), ticket));
+  }
+  engram_prefetcher* handle() const noexcept { return prefetcher_.get(); }
+
+ private:
+  struct Close {
+    void operator()(engram_prefetcher* prefetcher) const noexcept {
+      engram_prefetcher_close(prefetcher);
+    }
+  };
+  std::unique_ptr<engram_prefetcher, Close> prefetcher_;
+};
+
 class Pool {
  public:
   struct Options {

@@ -11,6 +11,11 @@ int main() {
     const std::int64_t id = 0;
     std::vector<std::byte> row(table.info().row_bytes);
     table.ReadRows(std::span(&id, 1), row);
+    engram::Prefetcher steps(table, {});
+    engram_step step{};
+    const engram_ticket ticket = steps.Submit(step);
+    steps.Wait(ticket, -1, std::chrono::seconds(1));
+    steps.Release(ticket);
   } catch (const engram::Error& error) {
     std::cout << error.what() << "\n";
     return error.status() == ENGRAM_UNAVAILABLE ? 0 : 1;
