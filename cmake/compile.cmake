@@ -53,10 +53,18 @@ function(engram_program name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
-# engram_test(NAME [SOURCES globs...] [LINK libs...] [LABEL label] [TIMEOUT s] [SERIAL] [PATHS]): one GoogleTest
-# program. PATHS defines ENGRAM_SOURCE_DIR and ENGRAM_BINARY_DIR for tests that open files of the checkout.
+# engram_test(NAME [SOURCES globs...] [LINK libs...] [LABEL label] [TIMEOUT s] [SERIAL]): one GoogleTest
+# program. Where the checkout lies is in "checkout.h" for those who open its files. Under clang all share one precompiled
+# header, so they have the same options; with it GCC 12 warns of strings that are in order.
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tests/headers.cc CONTENT "int main() { return 0; }\n")
+file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tests/include/checkout.h CONTENT
+"// Written by CMake: where the checkout and this build lie.
+#pragma once
+#define ENGRAM_SOURCE_DIR \"${PROJECT_SOURCE_DIR}\"
+#define ENGRAM_BINARY_DIR \"${PROJECT_BINARY_DIR}\"
+")
 function(engram_test name)
-  cmake_parse_arguments(ARG "SERIAL;PATHS" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${ARG_SOURCES})
   if(NOT sources)
     return()
@@ -69,9 +77,14 @@ function(engram_test name)
   add_executable(${name} ${sources})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
-  if(ARG_PATHS)
-    target_compile_definitions(${name} PRIVATE
-      ENGRAM_SOURCE_DIR="${PROJECT_SOURCE_DIR}" ENGRAM_BINARY_DIR="${PROJECT_BINARY_DIR}")
+  target_include_directories(${name} PRIVATE ${PROJECT_BINARY_DIR}/tests/include)
+  if(CMAKE_CXX_COMPILER_ID MATCHES "Clang")
+    if(NOT TARGET engram_test_headers)
+      add_executable(engram_test_headers ${PROJECT_BINARY_DIR}/tests/headers.cc)
+      target_link_libraries(engram_test_headers PRIVATE GTest::gtest GTest::gmock)
+      target_precompile_headers(engram_test_headers PRIVATE <gmock/gmock.h> <gtest/gtest.h>)
+    endif()
+    target_precompile_headers(${name} REUSE_FROM engram_test_headers)
   endif()
   add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)

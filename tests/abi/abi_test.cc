@@ -11,6 +11,8 @@
 #include <string>
 #include <thread>
 
+#include "checkout.h"
+
 namespace {
 
 using ::testing::HasSubstr;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "checkout.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <sstream>
 
+#include "checkout.h"
+
 namespace engram::ctl {
 namespace {
 

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "checkout.h"
 #include "engram/addressing/fixed_modulus.h"
 #include "engram/addressing/numpy_random.h"
 #include "engram/addressing/primes.h"

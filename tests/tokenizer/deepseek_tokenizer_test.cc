@@ -6,6 +6,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "checkout.h"
 #include "engram/checkpoint/token_map.h"
 
 namespace engram {

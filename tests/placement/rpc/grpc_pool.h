@@ -16,6 +16,7 @@
 #include <sstream>
 #include <thread>
 
+#include "checkout.h"
 #include "placement/rpc/program.h"
 #include "proto/convert.h"
 #include "tests/placement/small_pool.h"

@@ -1,0 +1,28 @@
+# How the tests run under the sanitizers: leaks count, one finding ends a program, and what the daemons of the integration
+# tests report ends up in a folder that the last test looks at.
+set(options
+  "ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
+  "UBSAN_OPTIONS=print_stacktrace=1"
+  "TSAN_OPTIONS=halt_on_error=1:report_signal_unsafe=0:suppressions=${CMAKE_CURRENT_SOURCE_DIR}/tsan_suppressions.txt"
+  # Every seed costs about ten times what it costs otherwise.
+  "ENGRAM_SIM_SEEDS=6")
+get_property(all DIRECTORY PROPERTY TESTS)
+set_tests_properties(${all} PROPERTIES ENVIRONMENT "${options}")
+
+set(reports ${PROJECT_BINARY_DIR}/sanitizer_reports)
+add_test(NAME sanitizer_reports_clear COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sanitizer_reports.sh clear ${reports})
+add_test(NAME sanitizer_reports COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sanitizer_reports.sh check ${reports})
+set_tests_properties(sanitizer_reports_clear PROPERTIES FIXTURES_SETUP reports)
+set_tests_properties(sanitizer_reports PROPERTIES FIXTURES_CLEANUP reports)
+string(REPLACE "detect_leaks=1" "detect_leaks=1:log_path=${reports}/report" logged "${options}")
+foreach(test local_pool hosts faults engram_placement_rpc_test)
+  if(TEST ${test})
+    set_tests_properties(${test} PROPERTIES ENVIRONMENT "${logged}" FIXTURES_REQUIRED reports)
+  endif()
+endforeach()
+if(TEST engram_install)
+  # The consumers are programs of their own: they need the runtime that the library expects.
+  set(flags "-fsanitize=${ENGRAM_SANITIZE}")
+  set_tests_properties(engram_install PROPERTIES ENVIRONMENT
+    "${options};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER};CFLAGS=${flags};CXXFLAGS=${flags};LDFLAGS=${flags}")
+endif()
