@@ -3,7 +3,7 @@
 # usage: sanitizer_reports.sh clear|check FOLDER
 set -eu
 case "$1" in
-  clear) rm -rf "$2" && mkdir -p "$2" ;;
+  clear) rm -rf "$2" && mkdir -p "$2" && chmod 1777 "$2" ;;
   check)
     for report in "$2"/*; do
       [ -e "$report" ] || continue
