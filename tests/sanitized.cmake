@@ -20,9 +20,3 @@ foreach(test local_pool hosts faults engram_placement_rpc_test)
     set_tests_properties(${test} PROPERTIES ENVIRONMENT "${logged}" FIXTURES_REQUIRED reports)
   endif()
 endforeach()
-if(TEST engram_install)
-  # The consumers are programs of their own: they need the runtime that the library expects.
-  set(flags "-fsanitize=${ENGRAM_SANITIZE}")
-  set_tests_properties(engram_install PROPERTIES ENVIRONMENT
-    "${options};CC=${CMAKE_C_COMPILER};CXX=${CMAKE_CXX_COMPILER};CFLAGS=${flags};CXXFLAGS=${flags};LDFLAGS=${flags}")
-endif()

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <cstring>
 #include <exception>
 #include <memory>
 #include <mutex>
@@ -285,7 +286,10 @@ const char* engram_status_name(engram_status status) {
                                            "resource_exhausted",
                                            "permission_denied",
                                            "internal"};
-  const auto index = static_cast<unsigned>(status);
+  // From C the parameter may hold any number: it is not read as an enumerator before that is known.
+  unsigned index;
+  static_assert(sizeof index == sizeof status);
+  std::memcpy(&index, &status, sizeof index);
   return index < sizeof kNames / sizeof kNames[0] ? kNames[index] : "unknown";
 }
 

@@ -15,5 +15,5 @@ cmake -S "$consumer" -B "$work/build" -DCMAKE_PREFIX_PATH="$work/prefix" >"$work
 libdir=$(dirname "$(find "$work/prefix" -name pkgconfig)")
 flags=$(PKG_CONFIG_PATH="$libdir/pkgconfig" pkg-config --define-prefix --cflags --libs engram)
 # shellcheck disable=SC2086
-${CC:-cc} -std=c99 -Wall -Wextra -Werror -pedantic ${CFLAGS:-} "$consumer/main.c" $flags -o "$work/by_pkg_config"
+cc -std=c99 -Wall -Wextra -Werror -pedantic "$consumer/main.c" $flags -o "$work/by_pkg_config"
 LD_LIBRARY_PATH=$libdir "$work/by_pkg_config"
