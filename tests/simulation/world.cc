@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 namespace engram::simulation {
 
@@ -92,6 +93,12 @@ void Process::Wake() {
   held_.clear();
 }
 
+Process::~Process() {
+  for (const auto& held : streams_) {
+    if (const auto stream = held.lock()) stream->Forget();
+  }
+}
+
 void Process::Run(std::uint64_t life, World::Event event) {
   if (!alive_ || life != life_) return;
   if (stopped_) {
@@ -159,8 +166,9 @@ void Stream::Arrive(std::size_t index) {
 }
 
 World::Event Stream::LostAt(std::size_t index) {
-  return [self = shared_from_this(), index] {
-    End& end = self->ends_[index];
+  // Runs out of this stream's own inbox, so it must not keep the stream.
+  return [this, index] {
+    End& end = ends_[index];
     end.open = false;
     if (end.lost) end.lost();
   };
@@ -172,6 +180,14 @@ void Stream::Close(const Process* from) {
   ends_[index].open = false;
   ends_[index].lost = nullptr;
   Push(ends_[1 - index], LostAt(1 - index));
+}
+
+void Stream::Forget() {
+  for (End& end : ends_) {
+    end.taken = 0;
+    end.lost = nullptr;
+    std::exchange(end.inbox, {});
+  }
 }
 
 void Stream::Sever() {

@@ -76,6 +76,7 @@ class Process {
  public:
   // The clock gains `rate_ppm` microseconds a second.
   Process(World* world, std::string name, std::int64_t rate_ppm, Duration offset);
+  ~Process();
 
   World& world() const { return *world_; }
   const std::string& name() const { return name_; }
@@ -135,6 +136,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
   void Close(const Process* from);
   // Both ends lose it; messages under way are lost.
   void Sever();
+  // At the end of the world: what was not delivered may hold streams, this one included.
+  void Forget();
   bool open(const Process* end) const { return ends_[Index(end)].open; }
 
  private:
