@@ -29,7 +29,8 @@ enum class RowState : std::uint8_t {
 
 inline constexpr std::size_t kSealBatch = 48;     // FABRIC 1e
 inline constexpr std::size_t kMappedBatch = 128;  // operations written and read while in the cache
-inline constexpr std::size_t kMessageBatch = 1536;  // rows of one message
+inline constexpr std::size_t kMessageBatch =
+    384;  // the node gathers these while the next are prepared
 inline constexpr std::size_t kMaxSortedGroups = 4096;
 inline constexpr Duration kFirstBackoff = std::chrono::milliseconds(1);
 inline constexpr unsigned kMaxBackoffShift = 5;
