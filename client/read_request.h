@@ -27,10 +27,9 @@ enum class RowState : std::uint8_t {
   kFailed
 };
 
-inline constexpr std::size_t kSealBatch = 48;     // FABRIC 1e
-inline constexpr std::size_t kMappedBatch = 128;  // operations written and read while in the cache
-inline constexpr std::size_t kMessageBatch =
-    384;  // the node gathers these while the next are prepared
+inline constexpr std::size_t kSealBatch = 48;      // FABRIC 1e
+inline constexpr std::size_t kMappedBatch = 128;   // operations written and read while in the cache
+inline constexpr std::size_t kMessageBatch = 384;  // gathered while the next are prepared
 inline constexpr std::size_t kMaxSortedGroups = 4096;
 inline constexpr Duration kFirstBackoff = std::chrono::milliseconds(1);
 inline constexpr unsigned kMaxBackoffShift = 5;
