@@ -47,8 +47,8 @@ typedef long long Word32 __attribute__((vector_size(32), aligned(1), may_alias))
   for (; bytes > 0; --bytes) *to++ = *from++;
 }
 
-template <std::uint32_t kRowBytes>
-[[gnu::always_inline]] inline void GatherRows(const BenchTable& table, const Batch& batch) {
+// The bench's rows are those of DeepSeek-V4.1; the compiler knows the width.
+[[gnu::always_inline]] inline void GatherBatch(const BenchTable& table, const Batch& batch) {
   const std::size_t n = batch.ids.size();
   for (std::size_t i = 0; i < std::min(kAhead, n); ++i)
     Prefetch(table.row(batch.ids[i]), kRowBytes);
@@ -56,11 +56,6 @@ template <std::uint32_t kRowBytes>
     if (i + kAhead < n) Prefetch(table.row(batch.ids[i + kAhead]), kRowBytes);
     Copy(batch.out + i * kRowBytes, table.row(batch.ids[i]), kRowBytes);
   }
-}
-
-// The bench's rows are those of DeepSeek-V4.1; the compiler knows the width.
-[[gnu::always_inline]] inline void GatherBatch(const BenchTable& table, const Batch& batch) {
-  GatherRows<kRowBytes>(table, batch);
 }
 
 void GatherNarrow(const BenchTable& table, const Batch& batch) { GatherBatch(table, batch); }

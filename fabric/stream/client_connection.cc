@@ -304,12 +304,16 @@ void ClientConnection::EndReply() {
   sink_->Done(message, ReadStatus::kOk, {});
 }
 
-void ClientConnection::Abandon() {
+void ClientConnection::DropQueued(ReadStatus status) {
   while (!queued_.empty()) {
     Message* const message = queued_.front();
     queued_.pop_front();
-    sink_->Done(message, ReadStatus::kFlushed, {});
+    sink_->Done(message, status, {});
   }
+}
+
+void ClientConnection::Abandon() {
+  DropQueued(ReadStatus::kFlushed);
   for (Message* message : in_flight_) {
     if (message->abandoned) continue;
     sink_->Flushed(message);
@@ -325,11 +329,7 @@ void ClientConnection::Fail(ReadStatus status) {
   landing_message_ = nullptr;
   for (Message* message : in_flight_) sink_->Done(message, status, {});
   in_flight_.clear();
-  while (!queued_.empty()) {
-    Message* const message = queued_.front();
-    queued_.pop_front();
-    sink_->Done(message, status, {});
-  }
+  DropQueued(status);
 }
 
 }  // namespace engram::fabric::stream

@@ -74,6 +74,8 @@ class ClientConnection {
   void ReceiveGreeting();
   void Watch(bool writable);
   void CloseSocket();
+  // Ends what was not sent at all.
+  void DropQueued(ReadStatus status);
 
   // False: nothing more to receive now.
   bool ReceiveOnce();

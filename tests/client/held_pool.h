@@ -189,6 +189,16 @@ class HeldPool {
     holders_.push_back(std::move(holder));
     return *holders_.back();
   }
+  // A reader of this pool's table, routes, fabric and clock.
+  RowReader::Options ReaderOptions(std::uint32_t hedge_rows) {
+    RowReader::Options options;
+    options.table = table_;
+    options.board = &board_;
+    options.fabrics = {&fabric_};
+    options.clock = &clock_;
+    options.hedge_rows = hedge_rows;
+    return options;
+  }
 
   // Routes to every holder in `names`, in the order in which holders were added.
   void Publish(std::vector<std::string> names, FabricKind kind = FabricKind::kLoopback,

@@ -32,7 +32,6 @@ class PrefetcherTest : public HeldPool, public testing::Test {
     reader_options_.max_rows = 64;
     reader_options_.max_parts = 4;
     reader_options_.slots = 4;
-    reader_options_.hedge_rows = 64;
     options_.tickets = 4;
     options_.max_layers = 4;
     options_.max_step_rows = 1000;
@@ -42,10 +41,6 @@ class PrefetcherTest : public HeldPool, public testing::Test {
 
   Prefetcher& Steps() {
     if (prefetcher_ == nullptr) {
-      reader_options_.table = table_;
-      reader_options_.board = &board_;
-      reader_options_.fabrics = {&fabric_};
-      reader_options_.clock = &clock_;
       auto reader = RowReader::Open(reader_options_);
       EXPECT_TRUE(reader.ok()) << reader.status();
       auto opened = Prefetcher::Open(*std::move(reader), options_);
@@ -121,18 +116,22 @@ class PrefetcherTest : public HeldPool, public testing::Test {
     }
     return RowId(~std::uint64_t{0});
   }
+  // One node, whose reads complete when the test lets them.
+  void HoldReads() {
+    AddHolder("a");
+    Publish({"a"});
+    Steps();
+    fabric_.queue->hold = true;
+  }
   const ReadCounters& Counters() { return Steps().reader().counters(); }
 
-  RowReader::Options reader_options_;
+  RowReader::Options reader_options_ = ReaderOptions(64);
   Prefetcher::Options options_;
   std::unique_ptr<Prefetcher> prefetcher_;
 };
 
 TEST_F(PrefetcherTest, StartsEveryLayerAndReportsEachByItself) {
-  AddHolder("a");
-  Publish({"a"});
-  Steps();
-  fabric_.queue->hold = true;
+  HoldReads();
   Rows one = Layer(0, 8), two = Layer(2000, 8);
   const Ticket ticket = Submit({&one, &two});
   Run(2);
@@ -153,10 +152,7 @@ TEST_F(PrefetcherTest, StartsEveryLayerAndReportsEachByItself) {
 }
 
 TEST_F(PrefetcherTest, ReadsTheLayerThatIsNeededFirstFirst) {
-  AddHolder("a");
-  Publish({"a"});
-  Steps();
-  fabric_.queue->hold = true;
+  HoldReads();
   Rows late = Layer(2000, 4, milliseconds(20)), soon = Layer(0, 4, milliseconds(10));
   Submit({&late, &soon});
   Run(2);
@@ -241,10 +237,7 @@ TEST_F(PrefetcherTest, RefusesWhatIsTooLarge) {
 }
 
 TEST_F(PrefetcherTest, ALargeStepIsReadInSlicesAndLetsDecodePass) {
-  AddHolder("a");
-  Publish({"a"});
-  Steps();
-  fabric_.queue->hold = true;
+  HoldReads();
   Rows one = Layer(0, 300, milliseconds(20)), two = Layer(2000, 200, milliseconds(40));
   const Ticket prefill = Submit({&one, &two}, StepKind::kPrefill);
   EXPECT_EQ(fabric_.queue->held(), 64u) << "one slice: prefill has one slot";
@@ -266,10 +259,7 @@ TEST_F(PrefetcherTest, ALargeStepIsReadInSlicesAndLetsDecodePass) {
 }
 
 TEST_F(PrefetcherTest, ServesWaitingLayersByTheirDeadlineAcrossTickets) {
-  AddHolder("a");
-  Publish({"a"});
-  Steps();
-  fabric_.queue->hold = true;
+  HoldReads();
   Rows first = Layer(0, 64), later = Layer(2000, 64, seconds(9)), soon = Layer(500, 64, seconds(2));
   Submit({&first}, StepKind::kPrefill);
   Submit({&later}, StepKind::kPrefill);
@@ -308,10 +298,7 @@ TEST_F(PrefetcherTest, ALateLayerIsCountedAndReadFromAnotherReplica) {
 }
 
 TEST_F(PrefetcherTest, ALateLayerWithoutAReplicaGoesOnUntilTheDeadline) {
-  AddHolder("a");
-  Publish({"a"});
-  Steps();
-  fabric_.queue->hold = true;
+  HoldReads();
   Rows rows = Layer(0, 10, milliseconds(5)), other = Layer(2000, 200, milliseconds(5));
   const Ticket one = Submit({&rows}, StepKind::kDecode, milliseconds(50));
   const Ticket large = Submit({&other}, StepKind::kPrefill, milliseconds(50));
@@ -333,10 +320,7 @@ TEST_F(PrefetcherTest, ALateLayerWithoutAReplicaGoesOnUntilTheDeadline) {
 }
 
 TEST_F(PrefetcherTest, CancelsOneLayerAndLeavesTheOthers) {
-  AddHolder("a");
-  Publish({"a"});
-  Steps();
-  fabric_.queue->hold = true;
+  HoldReads();
   Rows one = Layer(0, 8), two = Layer(2000, 8);
   const Ticket ticket = Submit({&one, &two});
   Run(2);
@@ -356,10 +340,7 @@ TEST_F(PrefetcherTest, CancelsOneLayerAndLeavesTheOthers) {
 }
 
 TEST_F(PrefetcherTest, ReleaseCancelsWhatIsLandingAndWhatWasNotStarted) {
-  AddHolder("a");
-  Publish({"a"});
-  Steps();
-  fabric_.queue->hold = true;
+  HoldReads();
   Rows rows = Layer(0, 300);
   const Ticket ticket = Submit({&rows}, StepKind::kPrefill);
   Steps().Release(ticket);

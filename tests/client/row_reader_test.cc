@@ -21,13 +21,7 @@ class RowReaderTest : public HeldPool, public testing::TestWithParam<SealKind> {
 
   RowReader& Reader() {
     if (reader_ == nullptr) {
-      RowReader::Options options;
-      options.table = table_;
-      options.board = &board_;
-      options.fabrics = {&fabric_};
-      options.clock = &clock_;
-      options.hedge_rows = 64;
-      auto opened = RowReader::Open(options);
+      auto opened = RowReader::Open(ReaderOptions(64));
       EXPECT_TRUE(opened.ok()) << opened.status();
       reader_ = *std::move(opened);
     }

@@ -25,13 +25,7 @@ class RowShareTest : public HeldPool, public testing::Test {
   void Open(FabricKind kind) {
     AddHolder("a");
     Publish({"a"}, kind);
-    RowReader::Options options;
-    options.table = table_;
-    options.board = &board_;
-    options.fabrics = {&fabric_};
-    options.clock = &clock_;
-    options.hedge_rows = 8;
-    reader_ = *RowReader::Open(options);
+    reader_ = *RowReader::Open(ReaderOptions(8));
     fabric_.queue->hold = true;
   }
 
