@@ -141,14 +141,18 @@ std::byte* MapAligned(std::uint64_t bytes, std::uint64_t alignment, int protecti
   return static_cast<std::byte*>(mapped);
 }
 
+absl::Status CheckNode(int node) {
+  if (node < 0 || (numa_available() >= 0 && node <= numa_max_node() &&
+                   numa_bitmask_isbitset(numa_all_nodes_ptr, static_cast<unsigned>(node)))) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "NUMA node ", node, " does not exist or has no memory; this machine has nodes 0 to ",
+      numa_available() < 0 ? 0 : numa_max_node(), " (numactl -H lists them)"));
+}
+
 absl::Status BindToNode(std::byte* data, std::uint64_t bytes, int node) {
   if (node < 0) return absl::OkStatus();
-  if (numa_available() < 0 || node > numa_max_node() ||
-      !numa_bitmask_isbitset(numa_all_nodes_ptr, static_cast<unsigned>(node))) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "NUMA node ", node, " does not exist or has no memory; this machine has nodes 0 to ",
-        numa_available() < 0 ? 0 : numa_max_node(), " (numactl -H lists them)"));
-  }
   bitmask* const nodes = numa_allocate_nodemask();
   numa_bitmask_setbit(nodes, static_cast<unsigned>(node));
   const long rc = mbind(data, bytes, MPOL_BIND, nodes->maskp, nodes->size + 1, 0);
@@ -219,14 +223,26 @@ struct Draft {
   }
 };
 
+// 4 KiB pages come from the memory that is free: more than that would wake the out-of-memory
+// killer, and what the kernel answers to such a size differs from machine to machine.
+absl::Status CheckAvailable(std::uint64_t bytes, int numa_node) {
+  const std::uint64_t available = AvailableMemory(numa_node);
+  if (bytes <= available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat(Size(bytes), " wanted, ", Size(available), " of memory available",
+                   numa_node >= 0 ? absl::StrCat(" on node ", numa_node) : "",
+                   "; ask for less memory, or raise the memory limit of the container"));
+}
+
 absl::Status OpenMemfd(const SlabOptions& options, PageSize pages, Draft* draft) {
   unsigned flags = MFD_CLOEXEC | MFD_ALLOW_SEALING;
   if (pages == PageSize::k2MiB) flags |= MFD_HUGETLB | MFD_HUGE_2MB;
   if (pages == PageSize::k1GiB) flags |= MFD_HUGETLB | MFD_HUGE_1GB;
   const auto page = static_cast<std::uint64_t>(pages);
   draft->bytes = RoundUp(options.bytes, page);
-  if (pages != PageSize::k4KiB &&
-      ReadHugePool(pages, options.numa_node).free < draft->bytes / page) {
+  if (pages == PageSize::k4KiB) {
+    if (auto status = CheckAvailable(draft->bytes, options.numa_node); !status.ok()) return status;
+  } else if (ReadHugePool(pages, options.numa_node).free < draft->bytes / page) {
     return NoHugePages(pages, draft->bytes, options.numa_node);
   }
   draft->fd = memfd_create(options.name.c_str(), flags);
@@ -259,13 +275,6 @@ void MakeHugeWhileEmpty(const Draft& draft) {
 // Takes every page now: later there is neither a page fault nor a SIGBUS.
 absl::Status Populate(const Draft& draft, PageSize pages, int numa_node) {
   if (pages == PageSize::k4KiB) {
-    const std::uint64_t available = AvailableMemory(numa_node);
-    if (draft.bytes > available) {
-      return absl::ResourceExhaustedError(
-          absl::StrCat(Size(draft.bytes), " wanted, ", Size(available), " of memory available",
-                       numa_node >= 0 ? absl::StrCat(" on node ", numa_node) : "",
-                       "; ask for less memory, or raise the memory limit of the container"));
-    }
     madvise(draft.data, draft.bytes, MADV_HUGEPAGE);
     MakeHugeWhileEmpty(draft);
   }
@@ -311,6 +320,7 @@ absl::Status VerifyNode(const SlabOptions& options, PageSize pages, Draft* draft
 }
 
 absl::StatusOr<Draft> Make(const SlabOptions& options, PageSize pages) {
+  if (auto status = CheckNode(options.numa_node); !status.ok()) return status;
   Draft draft;
   if (auto status = OpenMemfd(options, pages, &draft); !status.ok()) return status;
   if (auto status = BindToNode(draft.data, draft.bytes, options.numa_node); !status.ok()) {
