@@ -52,6 +52,7 @@ Prefetcher::Prefetcher(std::unique_ptr<RowReader> reader, const Options& options
       works_(options.tickets),
       reader_(std::move(reader)),
       clock_(*reader_->options().clock),
+      zero_row_(reader_->table().poison.size()),
       flights_(reader_->options().slots) {
   for (Work& work : works_) {
     work.layers.resize(options_.max_layers);
@@ -92,6 +93,11 @@ bool Prefetcher::Late(Ticket ticket, std::uint32_t layer) const {
 std::uint32_t Prefetcher::layers(Ticket ticket) const {
   const Work* work = Find(ticket);
   return work == nullptr ? 0 : work->layer_count;
+}
+
+const ReadPart* Prefetcher::Rows(Ticket ticket, std::uint32_t layer) const {
+  const Work* work = Find(ticket);
+  return work == nullptr || layer >= work->layer_count ? nullptr : &work->layers[layer].part;
 }
 
 const ReadFailure& Prefetcher::Failure(Ticket ticket) const {
@@ -216,7 +222,8 @@ SubmitStatus Prefetcher::Submit(const TokenStep& step, Ticket* ticket) {
   const auto per_layer = static_cast<std::uint32_t>(all / layers);
   const std::uint32_t columns = step.columns == 0 ? per_layer : step.columns;
   if (layers > options_.max_layers) return Refuse(SubmitStatus::kTooLarge);
-  if (step.first_column > per_layer || columns > per_layer - step.first_column ||
+  const std::uint64_t end = step.first_column + std::uint64_t{columns - 1} * step.column_step + 1;
+  if (columns == 0 || columns > per_layer || step.column_step == 0 || end > per_layer ||
       (!step.needed_by.empty() && step.needed_by.size() != layers))
     return Refuse(SubmitStatus::kBadStep);
   const std::size_t tokens = step.tokens.tokens.size();
@@ -235,10 +242,17 @@ SubmitStatus Prefetcher::Submit(const TokenStep& step, Ticket* ticket) {
     layer.rows.runs = static_cast<std::uint32_t>(tokens);
     layer.rows.run_rows = columns;
     layer.rows.run_id_stride = all;
+    layer.rows.id_stride = step.column_step;
     layer.rows.row_limit = reader_->table().layout.rows();
     layer.rows.out = step.out + i * step.layer_stride;
     layer.rows.row_stride = step.row_stride;
     layer.rows.run_stride = step.token_stride;
+    if (step.split_bytes > 0) {
+      layer.rows.split_bytes = step.split_bytes;
+      layer.rows.rest = step.rest + i * step.layer_stride;
+      layer.rows.rest_row_stride = step.rest_row_stride;
+      layer.rows.rest_run_stride = step.rest_token_stride;
+    }
     if (step.row_status != nullptr) layer.rows.row_status = step.row_status + i * tokens * columns;
   }
   return Submit(Step{step.kind, {token_layers_.data(), layers}, step.deadline, step.destination},
@@ -258,11 +272,16 @@ void Prefetcher::KeepIds(Work& work) {
     const bool ours = from >= own && from < own + options_.max_step_rows * sizeof *to;
     if (!ours) {
       auto* at = reinterpret_cast<std::byte*>(to);
-      for (std::uint32_t run = 0; run < part.runs && layer.rows > 0; ++run)
-        std::memcpy(at + run * part.run_rows * bytes, from + run * part.run_id_stride * bytes,
-                    part.run_rows * bytes);
+      for (std::uint32_t run = 0; run < part.runs && layer.rows > 0; ++run) {
+        const std::byte* ids = from + run * part.run_id_stride * bytes;
+        const std::uint32_t pieces = part.id_stride == 1 ? 1 : part.run_rows;
+        const std::size_t piece = part.run_rows / pieces * bytes;
+        for (std::uint32_t i = 0; i < pieces; ++i, at += piece)
+          std::memcpy(at, ids + i * part.id_stride * bytes, piece);
+      }
       part.ids = to;
       part.run_id_stride = part.run_rows;
+      part.id_stride = 1;
     }
     to += layer.rows;
   }

@@ -40,7 +40,9 @@ struct Step {
 };
 
 // All layers of the table by token ids; row (token, layer, column) lands at
-// out + token * token_stride + layer * layer_stride + column * row_stride.
+// out + token * token_stride + layer * layer_stride + column * row_stride, column counting those
+// that are read: first_column + i * column_step of each layer. Split rows: ReadPart::split_bytes;
+// their other plane has the same layer_stride.
 struct TokenStep {
   StepKind kind = StepKind::kDecode;
   TokenSpan tokens;
@@ -49,8 +51,11 @@ struct TokenStep {
   const Destination* destination = nullptr;
   std::byte* out = nullptr;
   std::size_t token_stride = 0, layer_stride = 0, row_stride = 0;
-  std::uint32_t first_column = 0, columns = 0;  // of each layer; 0 columns: all
-  ReadStatus* row_status = nullptr;             // null, or [layer][token][column]
+  std::uint32_t first_column = 0, columns = 0, column_step = 1;  // 0 columns: all
+  std::uint32_t split_bytes = 0;
+  std::byte* rest = nullptr;
+  std::size_t rest_token_stride = 0, rest_row_stride = 0;
+  ReadStatus* row_status = nullptr;  // null, or [layer][token][column]
 };
 
 class Prefetcher {
@@ -100,6 +105,8 @@ class Prefetcher {
   WorstRow Worst(Ticket ticket, std::uint32_t layer) const;
   const ReadFailure& Failure(Ticket ticket) const;  // what went wrong first
   std::uint32_t layers(Ticket ticket) const;
+  // The layer's rows: once it is not pending, row_status has one status a row. Null: no such layer.
+  const ReadPart* Rows(Ticket ticket, std::uint32_t layer) const;
 
   // To sleep outside: as RowReader::Arm.
   bool Arm(Instant now, RowReader::Nap* nap);
@@ -172,6 +179,7 @@ class Prefetcher {
   // Before the works' memory goes, its end marks the rows that are still being read.
   const std::unique_ptr<RowReader> reader_;
   const Clock& clock_;
+  const std::vector<std::byte> zero_row_;
   std::vector<Flight> flights_;  // by slot of the reader
   std::uint32_t flying_ = 0, prefill_flying_ = 0;
   std::uint32_t unstarted_ = 0;  // layers with rows that were not started

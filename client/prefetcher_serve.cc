@@ -1,6 +1,5 @@
 // Prefetcher: from submitted steps to settled layers.
 #include <algorithm>
-#include <cstring>
 
 #include "client/part_slice.h"
 #include "client/prefetcher.h"
@@ -142,16 +141,11 @@ void Prefetcher::FillUnread(const ReadPart& part, ReadStatus why) {
   ReadStatus* status = part.row_status;
   for (std::uint32_t run = 0; run < part.runs; ++run) {
     for (std::uint32_t i = 0; i < part.run_rows; ++i) {
-      std::byte* out = part.out + run * part.run_stride + i * part.row_stride;
       const std::size_t position = std::size_t{run} * part.run_rows + i;
       const bool skipped = part.id_kind != ReadPart::IdKind::kRowId &&
                            static_cast<std::int64_t>(IdAt(part, position)) < 0;
       *status++ = skipped ? ReadStatus::kOk : why;
-      if (skipped) {
-        std::memset(out, 0, poison.size());
-      } else {
-        std::memcpy(out, poison.data(), poison.size());
-      }
+      PutRow(part, run, i, skipped ? zero_row_.data() : poison.data(), poison.size());
     }
   }
 }

@@ -57,6 +57,7 @@ struct RowReader::Part {
   bool hedged = false;
   ReadStatus ending = ReadStatus::kOk;  // as of a request
   ReadStatus* row_status = nullptr;
+  ReadPart split;  // split_bytes > 0: where its rows go from the request's staging
   PartState state = PartState::kPending;
 };
 
@@ -99,7 +100,8 @@ struct RowReader::Request {
   std::vector<Joined> joined;
   std::uint32_t joined_count = 0;
 
-  // Where seals land, then, where a fabric needs registered memory, where rows land.
+  // Where seals land, then, where a fabric needs registered memory or rows may be split, where rows
+  // land.
   std::vector<std::uint64_t> scratch;
   std::unique_ptr<Destination> scratch_region;
   std::byte* staging = nullptr;

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "client/part_slice.h"
 #include "client/read_request.h"
 #include "client/row_reader.h"
 
@@ -47,6 +48,7 @@ void RowReader::Deliver(Request& request, Part& part, Instant now) {
   if (part.row_status != nullptr)
     std::memset(part.row_status, static_cast<int>(ReadStatus::kOk), part.end - part.begin);
   if (part.failed > 0) DeliverFailures(request, part);
+  if (part.split.split_bytes > 0) DeliverSplit(request, part);
   part.state = part.failed > 0 ? PartState::kFailed : PartState::kReady;
   request.failed += part.failed;
   counters_.rows_failed.Add(part.failed);
@@ -58,7 +60,8 @@ void RowReader::Deliver(Request& request, Part& part, Instant now) {
 void RowReader::DeliverStaged(Request& request, Part& part) {
   for (std::uint32_t position = part.begin; position < part.end; ++position) {
     const Row& row = request.rows[position];
-    if (row.state == RowState::kLanded && row.staged)
+    // Split rows are where they are wanted so far.
+    if (row.state == RowState::kLanded && row.staged && row.out != request.Landing(row))
       std::memcpy(row.out, request.Landing(row), row_bytes_);
   }
 }
@@ -85,6 +88,14 @@ void RowReader::DeliverFailures(Request& request, Part& part) {
     if (row.state != RowState::kFailed) continue;
     std::memcpy(row.out, poison.data(), row_bytes_);
     if (part.row_status != nullptr) part.row_status[position - part.begin] = row.status;
+  }
+}
+
+void RowReader::DeliverSplit(Request& request, Part& part) {
+  const std::byte* row = request.staging + std::size_t{part.begin} * row_bytes_;
+  for (std::uint32_t run = 0; run < part.split.runs; ++run) {
+    for (std::uint32_t i = 0; i < part.split.run_rows; ++i, row += row_bytes_)
+      PutRow(part.split, run, i, row, row_bytes_);
   }
 }
 

@@ -108,7 +108,8 @@ absl::Status RowReader::OpenSlots() {
     request->retry.resize(rows);
     if (!flying_.empty()) request->joined.resize(rows);
     request->failure.node.name.reserve(255);
-    const std::size_t staged = needs_registration_ ? rows * row_bytes_ : 0;
+    const bool stages = needs_registration_ || options_.split_rows;
+    const std::size_t staged = stages ? rows * row_bytes_ : 0;
     request->scratch.resize(rows + (staged + 7) / 8);
     request->staging = reinterpret_cast<std::byte*>(request->scratch.data() + rows);
     if (needs_registration_) {
@@ -124,7 +125,10 @@ absl::Status RowReader::OpenSlots() {
 
 RowReader::Slot RowReader::Start(const ReadRequest& from) {
   std::uint64_t rows = 0;
-  for (const ReadPart& part : from.parts) rows += std::uint64_t{part.runs} * part.run_rows;
+  for (const ReadPart& part : from.parts) {
+    rows += std::uint64_t{part.runs} * part.run_rows;
+    if (part.split_bytes > 0 && !options_.split_rows) return kTooLarge;
+  }
   if (rows > options_.max_rows || from.parts.size() > options_.max_parts) return kTooLarge;
   const auto free = std::find_if(requests_.begin(), requests_.end(),
                                  [](const auto& request) { return !request->active; });

@@ -57,6 +57,7 @@ struct ReadPart {
   std::uint32_t runs = 1;
   std::uint32_t run_rows = 0;
   std::size_t run_id_stride = 0;  // ids from one run to the next; ignored for one run
+  std::size_t id_stride = 1;      // ids from one row of a run to the next
   // Ids are [0, row_limit) and first_row is added: 0 and rows() for whole-table ids, LayerFirstRow
   // and LayerRows for ids of a layer's own table.
   std::uint64_t first_row = 0;
@@ -69,6 +70,13 @@ struct ReadPart {
   std::size_t row_stride = 0;        // bytes from one row to the next; at least the row's bytes
   std::size_t run_stride = 0;        // bytes from one run to the next; ignored for one run
   ReadStatus* row_status = nullptr;  // null, or one per position, written when the part is reported
+
+  // Split rows: the first `split_bytes` of each row land at `out`, the others at `rest`, which has
+  // strides of its own. 0: rows land packed.
+  std::uint32_t split_bytes = 0;
+  std::byte* rest = nullptr;
+  std::size_t rest_row_stride = 0;
+  std::size_t rest_run_stride = 0;
 };
 
 struct ReadRequest {
@@ -106,6 +114,8 @@ class RowReader {
     std::uint32_t slots = 4;        // requests outstanding
     std::uint32_t queue_depth = 8192;
     std::uint32_t attempts = 8;  // of one row, at least 1
+    // Parts may be split: costs a packed copy of every row in flight and a copy at delivery.
+    bool split_rows = false;
     // On fabrics that send messages, equal rows of a part are read once, and rows that another
     // request has under way are taken from it.
     bool share_duplicates = true;
@@ -117,7 +127,7 @@ class RowReader {
 
   using Slot = std::int32_t;
   static constexpr Slot kNoSlot = -1;    // every slot is in use: collect one first
-  static constexpr Slot kTooLarge = -2;  // more rows or parts than Options allow
+  static constexpr Slot kTooLarge = -2;  // more than Options allow: rows, parts, or a split part
 
   // InvalidArgument names the option; the fabrics' errors say which fabric.
   static absl::StatusOr<std::unique_ptr<RowReader>> Open(const Options& options);
@@ -238,6 +248,7 @@ class RowReader {
   void DeliverCopies(Request& request, Part& part);
   void DeliverStaged(Request& request, Part& part);
   void DeliverFailures(Request& request, Part& part);
+  void DeliverSplit(Request& request, Part& part);
   void Finish(Request& request, Instant now);
   static ReadStatus Ending(const Request& request, const Part& part);
   template <class Ready>

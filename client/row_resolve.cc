@@ -20,12 +20,13 @@ void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, const Re
   std::uint32_t* order = request.order.data() + request.order_count;
   std::uint32_t position = part.end;
   std::uint64_t session_bits = part.session_bits;
-  for (std::uint32_t i = 0; i < from.run_rows; ++i, ++row, ++position, out += from.row_stride) {
+  for (std::uint32_t i = 0; i < from.run_rows;
+       ++i, ++row, ++position, ids += from.id_stride, out += from.row_stride) {
     std::uint64_t id;
     if constexpr (std::is_same_v<Id, RowId>) {
-      id = ids[i].value();
+      id = ids->value();
     } else {
-      id = static_cast<std::uint64_t>(static_cast<std::int64_t>(ids[i]));
+      id = static_cast<std::uint64_t>(static_cast<std::int64_t>(*ids));
     }
     row->id = RowId(id + from.first_row);
     row->out = out;
@@ -72,13 +73,20 @@ void RowReader::Resolve(Request& request, Part& part, const ReadPart& from) {
   // A part that names no table rows at all is invalid row by row, not an overflow.
   ReadPart bounded = from;
   if (from.first_row > options_.table->layout.rows()) bounded.first_row = bounded.row_limit = 0;
+  const bool split = from.split_bytes > 0;
+  if (split) {
+    part.split = from;
+    bounded.row_stride = row_bytes_;
+    request.destination = nullptr;
+  }
   if (request.destination != nullptr && from.runs > 0 && from.run_rows > 0) {
     const std::size_t extent =
         (from.runs - 1) * from.run_stride + (from.run_rows - 1) * from.row_stride + row_bytes_;
     if (!request.destination->Covers(from.out, extent)) request.destination = nullptr;
   }
   for (std::uint32_t run = 0; run < from.runs; ++run) {
-    std::byte* out = from.out + run * from.run_stride;
+    std::byte* out = split ? request.staging + std::size_t{part.end} * row_bytes_
+                           : from.out + run * from.run_stride;
     const std::size_t skip = run * from.run_id_stride;
     switch (from.id_kind) {
       case ReadPart::IdKind::kRowId:

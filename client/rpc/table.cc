@@ -224,6 +224,7 @@ absl::StatusOr<std::unique_ptr<SharedPrefetcher>> Table::OpenPrefetcher(
   options.layers = static_cast<std::uint32_t>(spec().addressing.layers.size());
   if (spec().addressing.heads > 0) options.ngram_rows = spec().addressing.heads;
   RowReader::Options reader_options = Prefetcher::ReaderOptions();
+  reader_options.split_rows = spec().planes.size() == 2;
   reader_options.wait = state_->core->options().wait;
   auto reader = OpenReader(reader_options);
   if (!reader.ok()) return reader.status();
