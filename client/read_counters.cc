@@ -25,6 +25,10 @@ void AddTo(const ReadCounters& counters, ReadTotals* totals) {
   totals->hedges_started += counters.hedges_started.value();
   totals->hedges_won += counters.hedges_won.value();
   totals->rows_joined += counters.rows_joined.value();
+  totals->cache_hits += counters.cache_hits.value();
+  totals->cache_misses += counters.cache_misses.value();
+  totals->cache_evictions += counters.cache_evictions.value();
+  totals->cache_bytes += counters.cache_bytes.value();
   for (std::size_t fabric = 0; fabric < kFabricKinds; ++fabric) {
     for (std::size_t i = 0; i < kReadSecondsBuckets; ++i)
       totals->read_seconds[fabric][i] += counters.read_seconds[fabric][i].value();

@@ -63,6 +63,11 @@ struct ReadNumbers {
   Number hedges_started{};  // rows of late layers asked of another replica as well
   Number hedges_won{};      // of those, delivered from the other replica
   Number rows_joined{};     // copied from a read that another request had under way
+  // engram_client_cache_rows_total {result}: rows that were looked up.
+  Number cache_hits{};
+  Number cache_misses{};
+  Number cache_evictions{};  // units that were put out
+  Number cache_bytes{};      // of rows that are held now
   // engram_client_read_seconds {fabric}: batches, by the fabric of their last completion.
   std::array<std::array<Number, kReadSecondsBuckets>, kFabricKinds> read_seconds{};
   std::array<Number, kFabricKinds> read_ns_sum{};

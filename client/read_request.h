@@ -2,9 +2,9 @@
 // queue. Included by the row_*.cc files only. Thread-confined: call from the owner thread only.
 //
 // A row's way: kQueued -> kInFlight -> kLanded -> delivered, with kQueued again at each retry;
-// kSkipped, kCopy and kFailed need no (further) read; kJoined waits for another request's read and
-// is kLanded or kQueued then. `Part::open` counts the rows of a part that are kQueued, kInFlight or
-// kJoined; a part settles when it reaches 0.
+// kSkipped, kCopy, kCached and kFailed need no (further) read; kJoined waits for another request's
+// read and is kLanded or kQueued then. `Part::open` counts the rows of a part that are kQueued,
+// kInFlight or kJoined; a part settles when it reaches 0.
 #pragma once
 
 #include <array>
@@ -24,6 +24,7 @@ enum class RowState : std::uint8_t {
   kSkipped,
   kCopy,
   kJoined,
+  kCached,
   kFailed
 };
 
@@ -52,7 +53,8 @@ struct RowReader::Part {
   std::uint32_t failed = 0;
   std::uint32_t copies = 0;
   std::uint32_t skipped = 0;
-  std::uint32_t order_end = 0;  // in Request::order, while that is as Start made it
+  std::uint32_t order_end = 0;                 // in Request::order, while that is as Start made it
+  std::uint32_t fill_begin = 0, fill_end = 0;  // in Request::fills
   std::uint64_t session_bits = 0;
   bool hedged = false;
   ReadStatus ending = ReadStatus::kOk;  // as of a request
@@ -99,6 +101,14 @@ struct RowReader::Request {
   };
   std::vector<Joined> joined;
   std::uint32_t joined_count = 0;
+
+  // N-grams that the cache did not have, part by part.
+  struct CacheMiss {
+    std::uint64_t hash = 0;
+    std::uint32_t position = 0, rows = 0;
+  };
+  std::vector<CacheMiss> fills;
+  std::uint32_t fill_count = 0;
 
   // Where seals land, then, where a fabric needs registered memory or rows may be split, where rows
   // land.

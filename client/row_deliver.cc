@@ -45,6 +45,7 @@ void RowReader::Deliver(Request& request, Part& part, Instant now) {
   if (request.any_staged) DeliverStaged(request, part);
   if (part.copies > 0) DeliverCopies(request, part);
   if (request.joined_count > 0) DeliverJoins(request, part);
+  if (part.fill_begin < part.fill_end) FillCache(request, part);
   if (part.row_status != nullptr)
     std::memset(part.row_status, static_cast<int>(ReadStatus::kOk), part.end - part.begin);
   if (part.failed > 0) DeliverFailures(request, part);
@@ -71,7 +72,7 @@ void RowReader::DeliverCopies(Request& request, Part& part) {
     Row& row = request.rows[position];
     if (row.state != RowState::kCopy) continue;
     const Row& original = request.rows[row.offset];
-    if (original.state == RowState::kLanded) {
+    if (original.state == RowState::kLanded || original.state == RowState::kCached) {
       std::memcpy(row.out, original.out, row_bytes_);
     } else {
       row.state = RowState::kFailed;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/read_request.h"
+#include "client/row_lookups.h"
 #include "engram/poison.h"
 
 namespace engram::client {
@@ -52,6 +53,7 @@ RowReader::RowReader(const Options& options)
       group_counts_(kMaxSortedGroups + 1),
       sorted_(options.max_rows),
       counters_(*options.counters) {
+  if (options.cache != nullptr) lookups_ = std::make_unique<Lookups>(options.cache->unit_rows());
   if (!options.share_duplicates) return;
   seen_.resize(std::bit_ceil(std::size_t{options.max_rows} * 2));
   if (options.slots > 1) flying_.resize(seen_.size());
@@ -107,6 +109,7 @@ absl::Status RowReader::OpenSlots() {
     request->order.resize(rows);
     request->retry.resize(rows);
     if (!flying_.empty()) request->joined.resize(rows);
+    if (options_.cache != nullptr) request->fills.resize(rows);
     request->failure.node.name.reserve(255);
     const bool stages = needs_registration_ || options_.split_rows;
     const std::size_t staged = stages ? rows * row_bytes_ : 0;
@@ -149,7 +152,7 @@ RowReader::Slot RowReader::Start(const ReadRequest& from) {
   request.part_count = request.parts_open = static_cast<std::uint32_t>(from.parts.size());
   request.row_count = request.in_flight = request.failed = 0;
   request.order_count = request.cursor = request.retry_count = request.unchecked.count = 0;
-  request.joined_count = 0;
+  request.joined_count = request.fill_count = 0;
   request.failure.status = ReadStatus::kOk;
   request.failure.node.name.clear();
   request.pass = passes_.Enter();

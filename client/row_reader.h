@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/cache/row_cache.h"
 #include "client/destination.h"
 #include "client/protocol_switches.h"
 #include "client/quiescence.h"
@@ -119,6 +120,9 @@ class RowReader {
     // On fabrics that send messages, equal rows of a part are read once, and rows that another
     // request has under way are taken from it.
     bool share_duplicates = true;
+    // On fabrics that send messages, rows are looked up here before they are read, and kept here
+    // once they were delivered. Null: none. A private cache belongs to one reader.
+    std::shared_ptr<RowCache> cache;
     std::uint32_t hedge_rows =
         0;  // hedged rows under way at once; their memory is the reader's own
     ProtocolSwitches switches;
@@ -190,6 +194,7 @@ class RowReader {
   struct Row;       // one position of a request
   struct Part;      // one part of a request
   struct HedgeRow;  // one row that is read a second time
+  struct Lookups;   // n-grams that are looked up in the cache together
 
   explicit RowReader(const Options& options);
   absl::Status OpenQueues();
@@ -214,6 +219,13 @@ class RowReader {
   bool Join(Request& request, std::uint32_t position, std::uint32_t rows);
   void DeliverJoins(Request& request, Part& part);
   void LeaveJoins(Request& request, Part& part);
+
+  // Rows that need not be read, and rows that will not be again (row_cached.cc).
+  void TakeCached(Request& request, Part& part, std::uint32_t ngram_rows,
+                  std::uint32_t order_begin);
+  std::uint32_t LookUp(Request& request, Part& part, std::uint32_t kept);
+  void FillCache(Request& request, Part& part);
+  void CountCache();
 
   // Rows -> fabric -> rows (row_transfer.cc).
   void Submit(Request& request);
@@ -272,6 +284,9 @@ class RowReader {
   std::vector<Flying> flying_;  // by hash; a newer one replaces an older one
   std::uint64_t completions_ = 0;
   std::uint64_t last_serial_ = 0;  // of requests
+
+  std::unique_ptr<Lookups> lookups_;                     // null without a cache
+  std::uint64_t cache_bytes_ = 0, cache_evictions_ = 0;  // that were counted
 
   std::vector<HedgeRow> hedges_;
   std::vector<std::uint32_t> free_hedges_;  // indices into hedges_

@@ -107,6 +107,9 @@ void RowReader::Resolve(Request& request, Part& part, const ReadPart& from) {
   });
   if (messages && options_.share_duplicates)
     ShareDuplicates(request, part, from.ngram_rows, order_begin);
+  part.fill_begin = part.fill_end = request.fill_count;
+  if (messages && options_.cache != nullptr)
+    TakeCached(request, part, from.ngram_rows, order_begin);
 }
 
 // Rows of one group become neighbours, so that each node gets whole messages; a stable counting
