@@ -7,7 +7,11 @@ set(options
   # Every seed costs about ten times what it costs otherwise.
   "ENGRAM_SIM_SEEDS=6")
 get_property(all DIRECTORY PROPERTY TESTS)
-set_tests_properties(${all} PROPERTIES ENVIRONMENT "${options}")
+foreach(test ${all})
+  get_test_property(${test} TIMEOUT seconds)
+  math(EXPR seconds "3 * ${seconds}")
+  set_tests_properties(${test} PROPERTIES ENVIRONMENT "${options}" TIMEOUT ${seconds})
+endforeach()
 
 set(reports ${PROJECT_BINARY_DIR}/sanitizer_reports)
 add_test(NAME sanitizer_reports_clear COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sanitizer_reports.sh clear ${reports})
@@ -15,7 +19,7 @@ add_test(NAME sanitizer_reports COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sanitizer_re
 set_tests_properties(sanitizer_reports_clear PROPERTIES FIXTURES_SETUP reports)
 set_tests_properties(sanitizer_reports PROPERTIES FIXTURES_CLEANUP reports)
 string(REPLACE "detect_leaks=1" "detect_leaks=1:log_path=${reports}/report" logged "${options}")
-foreach(test local_pool hosts faults engram_placement_rpc_test)
+foreach(test local_pool hosts faults crashes engram_placement_rpc_test)
   if(TEST ${test})
     set_tests_properties(${test} PROPERTIES ENVIRONMENT "${logged}" FIXTURES_REQUIRED reports)
   endif()
