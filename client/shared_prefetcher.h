@@ -50,6 +50,15 @@ class SharedPrefetcher {
   void Release(Ticket ticket);
   Outcome OutcomeOf(Ticket ticket, std::uint32_t layer);
   std::uint32_t layers(Ticket ticket);
+  // look(const ReadPart&, bool pending) at the layer's rows (Prefetcher::Rows), if there is such a
+  // layer. It must not call back, nor throw.
+  template <class Look>
+  void LookAt(Ticket ticket, std::uint32_t layer, Look look) {
+    Lock();
+    const ReadPart* rows = prefetcher_->Rows(ticket, layer);
+    if (rows != nullptr) look(*rows, prefetcher_->State(ticket, layer) == LayerState::kPending);
+    Unlock();
+  }
 
  private:
   SharedPrefetcher(std::unique_ptr<Prefetcher> prefetcher, int wake_fd);

@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "client/part_slice.h"
+
 namespace engram::client::abi {
 namespace {
 
@@ -206,40 +208,49 @@ engram_row_status RowStatus(ReadStatus status) {
 }
 
 void GiveRowStatus(const ReadPart& part, std::uint8_t* row_status) {
-  for (std::uint32_t i = 0; i < part.run_rows; ++i) {
-    std::int64_t id = 0;
-    if (part.id_kind == ReadPart::IdKind::kInt32)
-      id = static_cast<const std::int32_t*>(part.ids)[i];
-    else if (part.id_kind == ReadPart::IdKind::kInt64)
-      id = static_cast<const std::int64_t*>(part.ids)[i];
-    row_status[i] = static_cast<std::uint8_t>(
-        id < 0 ? ENGRAM_ROW_SKIPPED : RowStatus(static_cast<ReadStatus>(row_status[i])));
+  const std::size_t rows = std::size_t{part.runs} * part.run_rows;
+  for (std::size_t i = 0; i < rows; ++i) {
+    const bool skipped =
+        part.id_kind != ReadPart::IdKind::kRowId && static_cast<std::int64_t>(IdAt(part, i)) < 0;
+    row_status[i] =
+        static_cast<std::uint8_t>(skipped ? ENGRAM_ROW_SKIPPED : RowStatus(part.row_status[i]));
   }
 }
 
 absl::StatusOr<Tokens> TakeTokens(const TableShape& shape, const engram_tokens* tokens,
-                                  const void* out, std::size_t places, std::size_t place_bytes) {
+                                  std::size_t most) {
   engram_tokens ours{};
   if (absl::Status status = TakeStruct("tokens", tokens, false, &ours); !status.ok()) return status;
   if (ours.count > kMaxTokens || ours.lookback_count > kMaxTokens)
     return Invalid(absl::StrCat("tokens->count is ", ours.count, ", lookback_count is ",
                                 ours.lookback_count, "; the limit of each is ", kMaxTokens));
+  if (ours.count > most)
+    return Invalid(absl::StrCat("tokens->count is ", ours.count, "; the layout has places for ",
+                                most, " tokens"));
   if (ours.count > 0 && ours.tokens == nullptr) return Invalid("tokens->tokens is NULL");
   if (ours.lookback_count > 0 && ours.lookback == nullptr)
     return Invalid("tokens->lookback is NULL");
-  if (ours.count > 0 && out == nullptr) return Invalid("the output is NULL");
   Tokens taken;
   taken.rows = ours.count * shape.columns;
-  const std::uint64_t needed = std::uint64_t{taken.rows} * place_bytes;
-  if (places < needed)
-    return Invalid(absl::StrCat("the output has ", places,
-                                place_bytes == 1 ? " elements" : " bytes", "; ", ours.count,
-                                " tokens of ", shape.columns, " columns need ", needed));
   taken.span.tokens = {ours.tokens, ours.count};
   taken.span.lookback = {ours.lookback, ours.lookback_count};
   if (ours.dead != nullptr) taken.span.dead = {ours.dead, ours.count};
   if (ours.lookback_dead != nullptr)
     taken.span.lookback_dead = {ours.lookback_dead, ours.lookback_count};
+  return taken;
+}
+
+absl::StatusOr<Tokens> TakeTokens(const TableShape& shape, const engram_tokens* tokens,
+                                  const void* out, std::size_t places, std::size_t place_bytes) {
+  auto taken = TakeTokens(shape, tokens, kMaxTokens);
+  if (!taken.ok()) return taken;
+  const std::size_t count = taken->span.tokens.size();
+  if (count > 0 && out == nullptr) return Invalid("the output is NULL");
+  const std::uint64_t needed = std::uint64_t{taken->rows} * place_bytes;
+  if (places < needed)
+    return Invalid(absl::StrCat("the output has ", places,
+                                place_bytes == 1 ? " elements" : " bytes", "; ", count,
+                                " tokens of ", shape.columns, " columns need ", needed));
   return taken;
 }
 

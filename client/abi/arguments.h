@@ -84,30 +84,52 @@ struct TableShape {
   std::uint32_t row_bytes = 0;
   std::uint32_t columns = 0;  // of all layers
   std::vector<Layer> layers;
+  std::vector<std::uint32_t> planes;  // bytes of each
+
+  std::uint32_t columns_per_layer() const {
+    return layers.empty() ? columns : columns / static_cast<std::uint32_t>(layers.size());
+  }
 };
 
 // The part that reads `rows` packed into `out`; its row_status is `row_status` reinterpreted, to be
 // turned by GiveRowStatus afterwards. InvalidArgument names the first row that does not exist.
 absl::StatusOr<ReadPart> TakeRows(const TableShape& shape, const engram_rows* rows, void* out,
                                   std::size_t out_bytes, std::uint8_t* row_status);
-// Each ReadStatus in place becomes its engram_row_status; skipped rows are told by their ids.
+// row_status[i] = what part.row_status[i] means to the caller; skipped rows are told by their ids.
+// Both may be the same memory.
 void GiveRowStatus(const ReadPart& part, std::uint8_t* row_status);
 engram_row_status RowStatus(ReadStatus status);
 
-// The tokens, and that `places` of `place_bytes` each are enough for [count][columns].
+// The tokens, at most `most`, and how many rows of all columns they have.
 struct Tokens {
   TokenSpan span;
   std::size_t rows = 0;  // count * columns
 };
 absl::StatusOr<Tokens> TakeTokens(const TableShape& shape, const engram_tokens* tokens,
+                                  std::size_t most);
+// Also checks that `places` of `place_bytes` each are enough for [count][columns].
+absl::StatusOr<Tokens> TakeTokens(const TableShape& shape, const engram_tokens* tokens,
                                   const void* out, std::size_t places, std::size_t place_bytes);
 
 absl::StatusOr<Table::PrefetcherOptions> TakePrefetcherOptions(
-    const engram_prefetcher_options* given);
+    const engram_prefetcher_options* given, bool* check_memory);
 absl::StatusOr<StepKind> TakeKind(std::uint32_t kind);
+// 0: never.
+Instant NeededBy(Instant now, std::uint64_t needed_in_ns);
+
+struct StepLayout;  // client/abi/layout.h
+// Where a step lands: a layout from `out` on, or, without one, where its layer_rows say.
+struct StepPlace {
+  const StepLayout* layout = nullptr;
+  std::byte* out = nullptr;
+};
+// That there is an output and that it is large enough. REQUIRES: place.layout.
+absl::Status CheckPlace(const StepPlace& place, std::size_t out_bytes);
+// The output of `part` = block `block` of the layout.
+void PlacePart(const StepPlace& place, std::uint32_t block, ReadPart* part);
 // layer_rows[at] of a step that is submitted at `now`.
 absl::StatusOr<StepLayer> TakeLayer(const TableShape& shape, const engram_layer_rows* layer_rows,
-                                    std::uint32_t at, Instant now);
+                                    std::uint32_t at, Instant now, const StepPlace& place);
 
 engram_status StatusOf(const absl::Status& status);
 

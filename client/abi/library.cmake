@@ -2,7 +2,11 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-add_library(engram SHARED ${CMAKE_CURRENT_LIST_DIR}/engram.cc ${CMAKE_CURRENT_LIST_DIR}/steps.cc)
+file(GLOB ENGRAM_ABI_SOURCES CONFIGURE_DEPENDS ${CMAKE_CURRENT_LIST_DIR}/*.cc)
+foreach(file ${ENGRAM_ABI_ARGUMENTS})
+  list(REMOVE_ITEM ENGRAM_ABI_SOURCES ${CMAKE_CURRENT_SOURCE_DIR}/${file})
+endforeach()
+add_library(engram SHARED ${ENGRAM_ABI_SOURCES})
 set_target_properties(engram PROPERTIES
   VERSION ${PROJECT_VERSION}
   SOVERSION ${PROJECT_VERSION_MAJOR}
@@ -15,8 +19,9 @@ target_include_directories(engram INTERFACE
   $<BUILD_INTERFACE:${CMAKE_CURRENT_SOURCE_DIR}/include>
   $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(engram PRIVATE engram_abi_arguments engram_client_rpc)
+# Never unloaded: threads of gRPC's may still run, and fork calls back into it.
 target_link_options(engram PRIVATE
-  -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map -Wl,--exclude-libs,ALL -Wl,-z,defs)
+  -Wl,--version-script=${CMAKE_CURRENT_LIST_DIR}/exports.map -Wl,--exclude-libs,ALL -Wl,-z,defs -Wl,-z,nodelete)
 if(ENGRAM_SANITIZE)
   # The sanitizers' runtime is in the program, not in the library.
   target_link_options(engram PRIVATE -Wl,-z,undefs)

@@ -18,6 +18,7 @@ TableShape Shape() {
   shape.row_bytes = 40;
   shape.columns = 4;
   shape.layers = {{0, 100}, {100, 200}};
+  shape.planes = {32, 8};
   return shape;
 }
 
@@ -195,7 +196,7 @@ TEST(StepArgumentsTest, TakesALayerWithItsDefaultsAndFindsShortOutputs) {
   engram_layer_rows rows[2] = {LayerOf(ids, out), LayerOf(ids, out)};
   const Instant now{std::chrono::seconds(5)};
   rows[1].needed_in_ns = 7;
-  const auto layer = TakeLayer(Shape(), rows, 1, now);
+  const auto layer = TakeLayer(Shape(), rows, 1, now, {});
   ASSERT_TRUE(layer.ok()) << layer.status();
   EXPECT_EQ(layer->needed_by, now + Duration(7));
   EXPECT_EQ(layer->rows.runs, 2u);
@@ -205,11 +206,12 @@ TEST(StepArgumentsTest, TakesALayerWithItsDefaultsAndFindsShortOutputs) {
   EXPECT_EQ(layer->rows.first_row, 100u);
   EXPECT_EQ(layer->rows.row_limit, 200u);
   rows[1].needed_in_ns = ~std::uint64_t{0};
-  EXPECT_GT(TakeLayer(Shape(), rows, 1, now)->needed_by, now);
+  EXPECT_GT(TakeLayer(Shape(), rows, 1, now, {})->needed_by, now);
   const auto refused = [&](auto change) {
     engram_layer_rows bad = LayerOf(ids, out);
     change(bad);
-    return TakeLayer(Shape(), &bad, 0, now).status().code() == absl::StatusCode::kInvalidArgument;
+    return TakeLayer(Shape(), &bad, 0, now, {}).status().code() ==
+           absl::StatusCode::kInvalidArgument;
   };
   EXPECT_TRUE(refused([](auto& bad) { bad.out_bytes -= 1; }));
   EXPECT_TRUE(refused([](auto& bad) { bad.row_stride = 39; }));
@@ -224,15 +226,16 @@ TEST(StepArgumentsTest, TakesALayerWithItsDefaultsAndFindsShortOutputs) {
 }
 
 TEST(StepArgumentsTest, TakesOptionsAndKinds) {
-  EXPECT_EQ(TakePrefetcherOptions(nullptr)->steps, 8u);
+  bool check = true;
+  EXPECT_EQ(TakePrefetcherOptions(nullptr, &check)->steps, 8u);
   engram_prefetcher_options options{};
   options.struct_size = sizeof options;
   options.steps = 3;
   options.poller = 1;
-  EXPECT_EQ(TakePrefetcherOptions(&options)->steps, 3u);
-  EXPECT_TRUE(TakePrefetcherOptions(&options)->poller);
+  EXPECT_EQ(TakePrefetcherOptions(&options, &check)->steps, 3u);
+  EXPECT_TRUE(TakePrefetcherOptions(&options, &check)->poller);
   options.poller = 2;
-  EXPECT_FALSE(TakePrefetcherOptions(&options).ok());
+  EXPECT_FALSE(TakePrefetcherOptions(&options, &check).ok());
   EXPECT_EQ(*TakeKind(ENGRAM_STEP_PREFILL), StepKind::kPrefill);
   EXPECT_FALSE(TakeKind(3).ok());
 }

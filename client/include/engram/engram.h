@@ -224,10 +224,67 @@ typedef struct engram_stats {
   uint64_t rows_late;
   uint64_t hedges_started; /* late rows asked of another replica as well */
   uint64_t hedges_won;
-  uint64_t rows_joined; /* copied from a read that another step had under way */
+  uint64_t rows_joined;     /* copied from a read that another step had under way */
+  uint64_t leases_expired;  /* batches read again because a lease ran out */
+  uint64_t peers_abandoned; /* nodes whose reads were flushed: a deadline, a cancel, a late node */
 } engram_stats;
 
 ENGRAM_API engram_status engram_table_get_stats(const engram_table* table, engram_stats* stats);
+
+/* ---- where the rows of a step land ---- */
+
+typedef enum engram_row_order {
+  ENGRAM_TOKEN_COLUMN_ROW = 0, /* [token][column][row] */
+  ENGRAM_COLUMN_TOKEN_ROW = 1  /* [column][token][row] */
+} engram_row_order;
+
+/* One block a layer, one after the other. Each holds the rows of some columns of its layer, packed
+ * or as one array a plane. Addresses depend on max_tokens, not on how many tokens a step has, so
+ * they are the same for every step; places of tokens that a step does not have stay untouched. */
+typedef struct engram_layout {
+  size_t struct_size;
+  uint32_t max_tokens;   /* of one step */
+  uint32_t order;        /* engram_row_order */
+  uint32_t split_planes; /* 1: the table's two planes (values, scales) apart; 0: packed rows */
+  uint32_t first_column; /* of each layer: first_column + i * column_step for i < columns */
+  uint32_t columns;      /* 0: as many as there are */
+  uint32_t column_step;  /* 0: 1, columns side by side */
+} engram_layout;
+
+/* Of one plane (packed rows: plane 0). What row (layer, token, column) has in it stands at
+ * offset + layer * layer_stride + token * token_stride + column * column_stride,
+ * column counting those that are read. Layer blocks and planes start on multiples of 64 bytes. */
+typedef struct engram_layout_info {
+  size_t struct_size;
+  size_t bytes; /* of everything: what the output must have at least */
+  size_t layer_stride;
+  size_t offset;
+  size_t token_stride;
+  size_t column_stride;
+  uint32_t plane_bytes; /* of one row in this plane */
+  uint32_t planes;      /* 1: packed rows */
+  uint32_t layers;
+  uint32_t columns; /* of one layer */
+} engram_layout_info;
+
+ENGRAM_API engram_status engram_table_get_layout(const engram_table* table,
+                                                 const engram_layout* layout, uint32_t plane,
+                                                 engram_layout_info* info);
+
+/* Memory that rows land in directly on fabrics that need registered memory; on others registering
+ * changes nothing but the checks. Slow: once a buffer, not once a step. */
+typedef uint64_t engram_destination; /* never 0, never used again */
+#define ENGRAM_DESTINATION_ALIGNMENT 16
+
+/* INVALID_ARGUMENT: unaligned, not mapped, not writable, or overlapping a destination that is
+ * registered (what it was is gone: unregister before freeing). On failure *destination is 0. */
+ENGRAM_API engram_status engram_table_register_destination(engram_table* table, void* memory,
+                                                           size_t bytes,
+                                                           engram_destination* destination);
+/* FAILED_PRECONDITION: a step that is not released, or a slot, uses it; nothing changes then. Or:
+ * the memory was unmapped while it was registered; it is unregistered nevertheless. */
+ENGRAM_API engram_status engram_table_unregister_destination(engram_table* table,
+                                                             engram_destination destination);
 
 /* ---- steps ----
  *
@@ -243,7 +300,9 @@ typedef struct engram_prefetcher_options {
   uint32_t steps;         /* submitted and not released; 0: 8 */
   uint32_t max_step_rows; /* 0: 262,144 */
   uint32_t poller;        /* 1: a thread serves the steps; 0: callers do while they wait or poll */
-  uint32_t reserved;
+  uint32_t check_memory;  /* 1, to find mistakes: each submit looks its output up in the process's
+                             memory map, so that freed or read-only memory is INVALID_ARGUMENT
+                             instead of a fault; some tens of microseconds a step */
 } engram_prefetcher_options;
 
 ENGRAM_API void engram_prefetcher_options_init(engram_prefetcher_options* options);
@@ -265,20 +324,26 @@ typedef struct engram_layer_rows {
   size_t struct_size;
   const void* ids; /* negative: skip, the row becomes zeros; copied by submit */
   size_t runs;
-  size_t id_stride; /* ids from one run to the next; 0: columns */
+  size_t id_stride; /* ids from one run to the next; 0: columns * column_id_stride */
   uint32_t columns;
   uint32_t id_type;    /* engram_id_type */
   int32_t layer_index; /* -1: ids over the whole table; else over the own table of that layer */
   uint32_t reserved;
   void* out;
   size_t out_bytes;
-  size_t row_stride;     /* bytes; 0: row_bytes */
-  size_t run_stride;     /* bytes; 0: columns * row_stride */
-  uint64_t needed_in_ns; /* from submit on; 0: no time */
+  size_t row_stride;       /* bytes; 0: row_bytes */
+  size_t run_stride;       /* bytes; 0: columns * row_stride */
+  uint64_t needed_in_ns;   /* from submit on; 0: no time */
+  size_t column_id_stride; /* ids from one column to the next; 0: 1 */
 } engram_layer_rows;
 
-/* Either `tokens` is set: all layers of the table into out, [count][layers][columns_per_layer]; or
- * `layer_rows` is, and out is in there. Layers are numbered in the table's order, or as given. */
+/* Either `tokens` is set: all layers of the table into `out`; or `layer_rows` is. Layers are
+ * numbered in the table's order, or as given.
+ *
+ * Without a layout, tokens land as [count][layers][columns_per_layer], and layer_rows say
+ * themselves where. With one, both land in `out` as it says: layer_rows then give the ids of *all*
+ * columns of their layer (`columns` is 0 or columns_per_layer), of which the layout takes its own,
+ * and leave out, out_bytes, row_stride and run_stride 0; the block is that of their layer_index. */
 typedef struct engram_step {
   size_t struct_size;
   uint32_t kind;   /* engram_step_kind */
@@ -289,9 +354,32 @@ typedef struct engram_step {
   const uint64_t* needed_in_ns; /* NULL, or one a layer of the table */
   const engram_layer_rows* layer_rows;
   uint64_t timeout_ns; /* rows that are not there by then have failed; 0: 1 s */
+  const engram_layout* layout;
+  engram_destination destination; /* 0: `out` is not registered; else `out` lies in it */
+  const char* table_uid; /* NULL, or the table_uid that the rows must be of: FAILED_PRECONDITION
+                            when the prefetcher is another's */
+  uint32_t
+      slot; /* 0, or where: layout, out, out_bytes and destination are the slot's, and 0 here */
+  uint32_t reserved;
 } engram_step;
 
-/* RESOURCE_EXHAUSTED: every step is in use. The output must stay until the step is released. */
+/* A step slot: a place that is checked once and used by one step after the other. */
+typedef struct engram_slot_options {
+  size_t struct_size;
+  const engram_layout* layout;
+  void* out;
+  size_t out_bytes;
+  engram_destination destination; /* 0: not registered */
+} engram_slot_options;
+
+/* *slot is 1, 2, ...; at most 1,024. It lives as long as the prefetcher. */
+ENGRAM_API engram_status engram_prefetcher_add_slot(engram_prefetcher* prefetcher,
+                                                    const engram_slot_options* options,
+                                                    uint32_t* slot);
+
+/* RESOURCE_EXHAUSTED, busy: every step is in use, or the slot's last step is not released. The
+ * output must stay until the step is released. Ids and tokens outside the table or the vocabulary:
+ * INVALID_ARGUMENT, nothing is read. */
 ENGRAM_API engram_status engram_prefetcher_submit(engram_prefetcher* prefetcher,
                                                   const engram_step* step, engram_ticket* ticket);
 /* `layer` -1: every layer. OK: all rows are there. DEADLINE_EXCEEDED: not yet (the reads go on), or
@@ -311,6 +399,13 @@ typedef enum engram_layer_state {
 ENGRAM_API engram_status engram_prefetcher_poll(engram_prefetcher* prefetcher, engram_ticket ticket,
                                                 uint32_t layer, engram_layer_state* state,
                                                 int* late);
+/* One engram_row_status a row, [token][column] as they were submitted, of a layer that is not
+ * pending (FAILED_PRECONDITION: it is). `capacity` is in rows; a smaller one is INVALID_ARGUMENT.
+ * *rows, which may be NULL, is how many there are. */
+ENGRAM_API engram_status engram_prefetcher_row_status(engram_prefetcher* prefetcher,
+                                                      engram_ticket ticket, uint32_t layer,
+                                                      uint8_t* row_status, size_t capacity,
+                                                      size_t* rows);
 /* `layer` -1: every layer. Layers that are settled stay as they are. */
 ENGRAM_API engram_status engram_prefetcher_cancel(engram_prefetcher* prefetcher,
                                                   engram_ticket ticket, int32_t layer);
