@@ -14,6 +14,7 @@ find_package(yaml-cpp REQUIRED)
 pkg_check_modules(NUMA REQUIRED IMPORTED_TARGET numa)
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(FABRIC REQUIRED libfabric)  # the headers; nothing links it
+pkg_check_modules(UCX REQUIRED ucx)  # the headers; nothing links it
 pkg_check_modules(ZSTD REQUIRED IMPORTED_TARGET libzstd)
 if(ENGRAM_WITH_GRPC)
   find_package(Protobuf REQUIRED)

@@ -418,4 +418,6 @@ HostBuffer::~HostBuffer() {
   if (data_ != nullptr) munmap(data_, mapped_bytes_);
 }
 
+std::string DescribeMemlock() { return "memlock is " + MemlockLimit(); }
+
 }  // namespace engram::fabric

@@ -82,4 +82,7 @@ class HostBuffer {
 // and for 2 MiB pages. Returns nullptr with errno set. munmap undoes it.
 std::byte* MapSharedReadOnly(int fd, std::uint64_t bytes, std::uint64_t page);
 
+// For people: "memlock is 8192 KiB", what registering memory with a NIC may be limited by.
+std::string DescribeMemlock();
+
 }  // namespace engram::fabric

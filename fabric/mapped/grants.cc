@@ -52,41 +52,38 @@ void Grants::Hide(std::uint64_t key) {
     slabs_.erase(shared);
   }
   regions_.erase(region);
-  for (auto& [session, keys] : sessions_) keys.erase(key);
+  sessions_.Forget(key);
 }
 
 void Grants::Admit(const SessionToken& session) {
   MutexLock lock(&mutex_);
-  sessions_[session];
+  sessions_.Admit(session);
 }
 
 void Grants::Dismiss(const SessionToken& session) {
   MutexLock lock(&mutex_);
-  sessions_.erase(session);
+  sessions_.Dismiss(session);
 }
 
 void Grants::Allow(const SessionToken& session, std::uint64_t key) {
   MutexLock lock(&mutex_);
-  const auto found = sessions_.find(session);
-  if (found != sessions_.end()) found->second.insert(key);
+  sessions_.Allow(session, key);
 }
 
 void Grants::Disallow(const SessionToken& session, std::uint64_t key) {
   MutexLock lock(&mutex_);
-  const auto found = sessions_.find(session);
-  if (found != sessions_.end()) found->second.erase(key);
+  sessions_.Disallow(session, key);
 }
 
 bool Grants::Admits(const SessionToken& session) {
   MutexLock lock(&mutex_);
-  return sessions_.count(session) > 0;
+  return sessions_.Admits(session);
 }
 
 absl::StatusOr<ImportedSlab> Grants::Import(const SessionToken& session, std::uint64_t key) {
   MutexLock lock(&mutex_);
-  const auto found = sessions_.find(session);
   const auto region = regions_.find(key);
-  if (found == sessions_.end() || region == regions_.end() || found->second.count(key) == 0) {
+  if (region == regions_.end() || !sessions_.Allows(session, key)) {
     return absl::PermissionDeniedError("the key is not granted to this session");
   }
   const ExposedMemory& memory = region->second;

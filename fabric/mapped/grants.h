@@ -4,13 +4,13 @@
 
 #include <cstdint>
 #include <map>
-#include <set>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "engram/ids.h"
 #include "engram/mutex.h"
 #include "engram/random.h"
+#include "fabric/session_keys.h"
 #include "fabric/target.h"
 
 namespace engram::fabric::mapped {
@@ -51,7 +51,7 @@ class Grants {
   SystemRandom random_ ABSL_GUARDED_BY(mutex_);
   std::map<const Slab*, SharedSlab> slabs_ ABSL_GUARDED_BY(mutex_);
   std::map<std::uint64_t, ExposedMemory> regions_ ABSL_GUARDED_BY(mutex_);
-  std::map<SessionToken, std::set<std::uint64_t>> sessions_ ABSL_GUARDED_BY(mutex_);
+  SessionKeys sessions_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace engram::fabric::mapped

@@ -1,15 +1,11 @@
 #include "fabric/ofi/libfabric.h"
 
-#include <dlfcn.h>
-#include <signal.h>
 #include <stdlib.h>
-
-#include <array>
-#include <cstring>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "engram/mutex.h"
+#include "fabric/loaded_library.h"
 
 namespace engram::fabric::ofi {
 namespace {
@@ -29,43 +25,6 @@ absl::Status Missing(const std::string& file, const std::string& why) {
                    "the fabrics mapped and stream"));
 }
 
-class SignalDispositions {
- public:
-  SignalDispositions() {
-    for (int number = 1; number < NSIG; ++number) {
-      is_known_[number] = sigaction(number, nullptr, &before_[number]) == 0;
-    }
-  }
-  // Puts back what changed.
-  ~SignalDispositions() {
-    for (int number = 1; number < NSIG; ++number) {
-      struct sigaction now {};
-      if (!is_known_[number] || sigaction(number, nullptr, &now) != 0) continue;
-      if (now.sa_sigaction != before_[number].sa_sigaction) {
-        sigaction(number, &before_[number], nullptr);
-      }
-    }
-  }
-  SignalDispositions(const SignalDispositions&) = delete;
-  SignalDispositions& operator=(const SignalDispositions&) = delete;
-
- private:
-  std::array<struct sigaction, NSIG> before_{};
-  std::array<bool, NSIG> is_known_{};
-};
-
-template <class Call>
-bool Find(void* library, const char* name, const char* abi, Call* call) {
-  void* const symbol = dlvsym(library, name, abi);
-  std::memcpy(call, &symbol, sizeof symbol);
-  return symbol != nullptr;
-}
-
-std::string LoaderError() {
-  const char* const error = dlerror();
-  return error == nullptr ? "no reason given" : error;
-}
-
 }  // namespace
 
 std::string Libfabric::Explain(std::int64_t error) const {
@@ -77,23 +36,17 @@ absl::StatusOr<Libfabric> OpenLibfabric(const std::string& file) {
   // keys, or lets the target write into a reader that has abandoned the read. Through its shared
   // segments it does neither. Providers read their environment once, at the first fi_getinfo.
   setenv("FI_SHM_DISABLE_CMA", "1", 1);
-  void* library = nullptr;
-  {
-    const SignalDispositions kept;
-    // NODELETE: the providers start threads and exit handlers that must find their code.
-    library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
-  }
-  if (library == nullptr) return Missing(file, LoaderError());
+  std::string why;
+  void* const library = LoadLibraryForGood(file, &why);
+  if (library == nullptr) return Missing(file, why);
   Libfabric out;
-  const bool complete = Find(library, "fi_getinfo", kInfoAbi, &out.getinfo) &&
-                        Find(library, "fi_freeinfo", kInfoAbi, &out.freeinfo) &&
-                        Find(library, "fi_dupinfo", kInfoAbi, &out.dupinfo) &&
-                        Find(library, "fi_fabric", kFabricAbi, &out.fabric) &&
-                        Find(library, "fi_strerror", kErrorAbi, &out.strerror);
-  if (complete) return out;
-  const std::string why = LoaderError();
-  dlclose(library);
-  return Missing(file, why);
+  const bool complete = FindCall(library, "fi_getinfo", kInfoAbi, &out.getinfo, &why) &&
+                        FindCall(library, "fi_freeinfo", kInfoAbi, &out.freeinfo, &why) &&
+                        FindCall(library, "fi_dupinfo", kInfoAbi, &out.dupinfo, &why) &&
+                        FindCall(library, "fi_fabric", kFabricAbi, &out.fabric, &why) &&
+                        FindCall(library, "fi_strerror", kErrorAbi, &out.strerror, &why);
+  if (!complete) return Missing(file, why);
+  return out;
 }
 
 absl::StatusOr<const Libfabric*> LoadLibfabric() {

@@ -26,9 +26,8 @@ struct Libfabric {
   std::string Explain(std::int64_t error) const;
 };
 
-// Loads `file`. The signal dispositions of the process stay as they are: Debian's libfabric brings
-// PSM2, whose constructor takes over the signals of crashes. Unavailable names the file, what the
-// loader said and the package to install.
+// Loads `file` for good (fabric/loaded_library.h). Unavailable names the file, what the loader said
+// and the package to install.
 absl::StatusOr<Libfabric> OpenLibfabric(const std::string& file);
 
 // That of this process, "libfabric.so.1". Tried again as long as it failed; the pointer is valid

@@ -27,10 +27,10 @@ bool IsRefusal(int error) {
 
 Link::Link(std::shared_ptr<const Provider> provider, std::shared_ptr<const OfiPeer> peer,
            Duration connect_timeout, ReadSink* sink)
-    : provider_(std::move(provider)),
+    : ReadLink(sink),
+      provider_(std::move(provider)),
       peer_(std::move(peer)),
-      connect_timeout_(connect_timeout),
-      sink_(sink) {}
+      connect_timeout_(connect_timeout) {}
 
 Link::~Link() {
   Settle();
@@ -156,15 +156,15 @@ bool Link::IsSilent() {
   return clock_.Now() - silence_from_ >= kSilence;
 }
 
-std::size_t Link::Pack(std::size_t first) {
-  const std::size_t most = std::min({std::size_t{provider_->remote_iov_limit()},
-                                     std::size_t{kMaxBundle}, waiting_.size() - first});
+std::size_t Link::Pack() {
+  const std::size_t most = std::min(
+      {std::size_t{provider_->remote_iov_limit()}, std::size_t{kMaxBundle}, waiting().size()});
   const std::size_t iov_limit = provider_->local_iov_limit();
   std::uint64_t bytes = 0;
   std::size_t reads = 0;
   locals_ = 0;
   for (; reads < most; ++reads) {
-    const ReadOp& op = waiting_[first + reads];
+    const ReadOp& op = waiting()[reads];
     const std::size_t before = locals_;
     bytes += op.length;
     for (std::uint32_t s = 0; s < op.segments; ++s) {
@@ -185,12 +185,12 @@ std::size_t Link::Pack(std::size_t first) {
 }
 
 void Link::PostWaiting() {
-  while (waiting_head_ < waiting_.size()) {
-    const std::size_t reads = Pack(waiting_head_);
+  while (waits()) {
+    const std::size_t reads = Pack();
     Bundle* bundle = TakeBundle();
     bundle->reads = static_cast<std::uint32_t>(reads);
     for (std::size_t i = 0; i < reads; ++i) {
-      bundle->cookies[i] = waiting_[waiting_head_ + i].cookie;
+      bundle->cookies[i] = waiting()[i].cookie;
     }
     fi_msg_rma message{};
     message.msg_iov = local_.data();
@@ -201,7 +201,7 @@ void Link::PostWaiting() {
     message.rma_iov_count = reads;
     message.context = &bundle->context;
     // The doorbell rings with the last of the batch.
-    const bool more = waiting_head_ + reads < waiting_.size();
+    const bool more = reads < waiting().size();
     const ssize_t rc =
         fi_readmsg(endpoint_.ep.get(), &message, FI_COMPLETION | (more ? FI_MORE : 0));
     if (rc == -FI_EAGAIN) {
@@ -213,11 +213,9 @@ void Link::PostWaiting() {
       Retire(bundle);
       return End(ReadStatus::kUnreachable);
     }
-    waiting_head_ += reads;
+    Posted(reads);
     stuck_deadline_ = Instant::max();
   }
-  waiting_.clear();
-  waiting_head_ = 0;
 }
 
 // With reads in flight, push-back means a full queue. With none it means that the provider lost its
@@ -294,14 +292,6 @@ void Link::End(ReadStatus status) {
   }
   in_flight_.clear();
   EndWaiting(status);
-}
-
-void Link::EndWaiting(ReadStatus status) {
-  for (; waiting_head_ < waiting_.size(); ++waiting_head_) {
-    sink_->Complete(waiting_[waiting_head_].cookie, status);
-  }
-  waiting_.clear();
-  waiting_head_ = 0;
 }
 
 }  // namespace engram::fabric::ofi

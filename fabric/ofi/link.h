@@ -8,10 +8,10 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "engram/clock.h"
+#include "fabric/link_queue.h"
 #include "fabric/ofi/ofi_fabric.h"
 #include "fabric/ofi/provider.h"
 
@@ -28,41 +28,26 @@ struct Bundle {
   bool is_hello = false;
 };
 
-// Receives the outcome of reads. Implemented by the queue.
-class ReadSink {
- public:
-  virtual ~ReadSink() = default;
-  virtual void Complete(std::uint64_t cookie, ReadStatus status) = 0;
-};
-
-class Link {
+class Link final : public ReadLink {
  public:
   Link(std::shared_ptr<const Provider> provider, std::shared_ptr<const OfiPeer> peer,
        Duration connect_timeout, ReadSink* sink);
-  ~Link();
+  ~Link() override;
 
-  // REQUIRES: the read is inside its region and not longer than the provider's limit.
-  void Add(const ReadOp& op) { waiting_.push_back(op); }
-  // Opens the endpoint if need be, posts what the provider takes, collects completions.
-  void Drive();
-  // Ends everything with `status`. No byte lands afterwards.
-  void End(ReadStatus status);
-  // Ends every read with kFlushed, without closing what need not be closed for that.
-  void Abandon();
-
-  bool active() const { return waiting_head_ < waiting_.size() || !in_flight_.empty(); }
-  bool in_active_list = false;
+  void Drive() override;
+  void End(ReadStatus status) override;
+  void Abandon() override;
+  bool active() const override { return waits() || !in_flight_.empty(); }
 
  private:
   enum class State : std::uint8_t { kClosed, kGreeting, kOpen };
 
   bool Open();
   bool TryHello();
-  void EndWaiting(ReadStatus status);
   void PostWaiting();
   void JudgePushBack();
-  // Puts reads from waiting_ into one message; returns how many.
-  std::size_t Pack(std::size_t first);
+  // Puts the first reads that wait into one message; returns how many.
+  std::size_t Pack();
   bool Collect();
   void FailedRead();
   Bundle* TakeBundle();
@@ -74,7 +59,6 @@ class Link {
   const std::shared_ptr<const Provider> provider_;
   const std::shared_ptr<const OfiPeer> peer_;
   const Duration connect_timeout_;
-  ReadSink* const sink_;
   const SystemClock clock_{};
 
   State state_ = State::kClosed;
@@ -89,8 +73,6 @@ class Link {
   Endpoint endpoint_;
   fi_addr_t address_ = FI_ADDR_UNSPEC;
 
-  std::vector<ReadOp> waiting_;  // from waiting_head_ on: not posted
-  std::size_t waiting_head_ = 0;
   std::vector<Bundle*> in_flight_;
   std::vector<Bundle*> free_;
   std::vector<std::unique_ptr<Bundle>> all_;

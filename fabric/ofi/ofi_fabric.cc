@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "fabric/ofi/link.h"
 #include "fabric/ofi/ofi_queue.h"
 
 namespace engram::fabric::ofi {
@@ -30,24 +31,6 @@ void FindOwner(OfiPeer* peer) {
 
 }  // namespace
 
-PeerId OfiPeers::Add(std::shared_ptr<OfiPeer> peer) {
-  MutexLock lock(&mutex_);
-  peers_.push_back(std::move(peer));
-  return PeerId(static_cast<std::uint32_t>(peers_.size()));
-}
-
-void OfiPeers::Remove(PeerId id) {
-  MutexLock lock(&mutex_);
-  if (id.value() == 0 || id.value() > peers_.size()) return;
-  if (auto peer = std::move(peers_[id.value() - 1])) peer->removed.store(true);
-}
-
-std::shared_ptr<const OfiPeer> OfiPeers::Find(PeerId id) const {
-  MutexLock lock(&mutex_);
-  if (id.value() == 0 || id.value() > peers_.size()) return nullptr;
-  return peers_[id.value() - 1];
-}
-
 absl::StatusOr<std::unique_ptr<OfiFabric>> OfiFabric::Open(const OfiFabricOptions& options) {
   auto provider = Provider::Open(options.provider);
   if (!provider.ok()) return provider.status();
@@ -55,7 +38,7 @@ absl::StatusOr<std::unique_ptr<OfiFabric>> OfiFabric::Open(const OfiFabricOption
   fabric->options_ = options;
   fabric->provider_ = *std::move(provider);
   fabric->info_ = fabric->provider_->Describe();
-  fabric->info_.max_outstanding = kMaxQueueDepth;
+  fabric->info_.max_outstanding = kMaxLinkQueueDepth;
   return fabric;
 }
 
@@ -135,8 +118,7 @@ absl::StatusOr<std::unique_ptr<MemoryRegion>> OfiFabric::Register(std::span<std:
 }
 
 absl::StatusOr<std::unique_ptr<ReadQueue>> OfiFabric::OpenQueue(const QueueOptions& options) {
-  const std::uint32_t depth = std::clamp<std::uint32_t>(options.depth, 1, kMaxQueueDepth);
-  return std::make_unique<OfiQueue>(provider_, peers_, depth, options_.connect_timeout);
+  return std::make_unique<OfiQueue>(provider_, peers_, options.depth, options_.connect_timeout);
 }
 
 }  // namespace engram::fabric::ofi

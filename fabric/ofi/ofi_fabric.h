@@ -2,14 +2,11 @@
 // abandoning a peer is closing its endpoint. Thread-safe.
 #pragma once
 
-#include <atomic>
 #include <memory>
-#include <vector>
 
-#include "absl/base/thread_annotations.h"
-#include "engram/mutex.h"
 #include "fabric/fabric.h"
 #include "fabric/ofi/provider.h"
+#include "fabric/peer_table.h"
 
 namespace engram::fabric::ofi {
 
@@ -24,20 +21,9 @@ struct OfiPeer {
   // shm: the process that owns the endpoint and the file of the endpoint, else 0 and empty.
   int pid = 0;
   std::string file;
-  std::atomic<bool> removed{false};
 };
 
-// The peers of a fabric. Shared with its queues, which may outlive it. Thread-safe.
-class OfiPeers {
- public:
-  PeerId Add(std::shared_ptr<OfiPeer> peer);
-  void Remove(PeerId id);
-  std::shared_ptr<const OfiPeer> Find(PeerId id) const;
-
- private:
-  mutable Mutex mutex_;
-  std::vector<std::shared_ptr<OfiPeer>> peers_ ABSL_GUARDED_BY(mutex_);  // index = id - 1
-};
+using OfiPeers = PeerTable<OfiPeer>;
 
 // The caller's memory, registered where the provider wants it.
 class OfiRegion final : public MemoryRegion {

@@ -6,15 +6,17 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "engram/random.h"
+#include "fabric/card.h"
+#include "fabric/memory.h"
 
 namespace engram::fabric::ofi {
 namespace {
@@ -32,13 +34,6 @@ Info Hints(const Libfabric& library, const std::string& provider) {
   hints->domain_attr->av_type = FI_AV_UNSPEC;
   if (!provider.empty()) hints->fabric_attr->prov_name = strdup(provider.c_str());
   return hints;
-}
-
-std::string Memlock() {
-  rlimit limit{};
-  getrlimit(RLIMIT_MEMLOCK, &limit);
-  if (limit.rlim_cur == RLIM_INFINITY) return "memlock is unlimited";
-  return absl::StrCat("memlock is ", limit.rlim_cur >> 10, " KiB");
 }
 
 bool IsOffloaded(const std::string& provider) {
@@ -196,7 +191,7 @@ absl::StatusOr<Registration> Provider::Register(std::span<const std::byte> memor
   if (error != 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("libfabric provider ", name_, " cannot register ", memory.size(),
-                     " bytes: ", library_->Explain(error), "; ", Memlock(),
+                     " bytes: ", library_->Explain(error), "; ", DescribeMemlock(),
                      "; raise memlock (or run with CAP_IPC_LOCK), or hold less on this node"));
   }
   const std::uint64_t base =
@@ -234,40 +229,24 @@ std::string FormatLocation(const TargetLocation& location) {
                                  location.hello_key};
   memcpy(bytes.data(), words, sizeof words);
   bytes.insert(bytes.end(), location.name.begin(), location.name.end());
-  std::string text = location.provider + "!";
-  for (std::byte byte : bytes) {
-    text.push_back("0123456789abcdef"[static_cast<int>(byte) >> 4]);
-    text.push_back("0123456789abcdef"[static_cast<int>(byte) & 15]);
-  }
-  return text;
+  return FormatCard(location.provider, bytes);
 }
 
 absl::StatusOr<TargetLocation> ParseLocation(std::string_view text) {
-  const std::size_t mark = text.find('!');
-  std::vector<std::byte> bytes;
-  bool sound = mark != std::string_view::npos && mark > 0 && (text.size() - mark) % 2 == 1;
-  for (std::size_t at = mark + 1; sound && at + 1 < text.size(); at += 2) {
-    int value = 0;
-    for (const char c : text.substr(at, 2)) {
-      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-      sound = sound && digit >= 0;
-      value = value * 16 + digit;
-    }
-    bytes.push_back(static_cast<std::byte>(value));
-  }
-  if (!sound || bytes.size() <= 24 || bytes.size() > 24 + 1024) {
+  std::optional<Card> card = ParseCard(text);
+  if (!card || card->bytes.size() <= 24 || card->bytes.size() > 24 + 1024) {
     return absl::InvalidArgumentError(
         absl::StrCat("ofi address \"", absl::string_view(text.data(), text.size()),
                      "\": wanted is provider!hex as a target gives it"));
   }
   std::uint64_t words[3];
-  memcpy(words, bytes.data(), sizeof words);
+  memcpy(words, card->bytes.data(), sizeof words);
   TargetLocation out;
-  out.provider = text.substr(0, mark);
+  out.provider = std::move(card->label);
   out.incarnation = Incarnation(words[0]);
   out.hello_address = words[1];
   out.hello_key = words[2];
-  out.name.assign(bytes.begin() + 24, bytes.end());
+  out.name.assign(card->bytes.begin() + 24, card->bytes.end());
   return out;
 }
 

@@ -9,7 +9,8 @@ constexpr MemoryPlace kRows{0, 4096, std::uint64_t{kRow} * 1000, kRow};
 
 // The node looks at the session of every read: neither bearer keys nor mapped memory.
 bool ChecksSessions(const FabricInfo& info) {
-  return info.kind == FabricKind::kStream || info.kind == FabricKind::kLoopback;
+  return info.kind == FabricKind::kStream || info.kind == FabricKind::kLoopback ||
+         (info.kind == FabricKind::kUcx && info.wrong_key == WrongKey::kFailsRead);
 }
 
 class RefusalTest : public FabricTest {

@@ -1,0 +1,74 @@
+#include "fabric/ucx/messages.h"
+
+#include <memory>
+#include <utility>
+
+namespace engram::fabric::ucx {
+namespace {
+
+struct Sending {
+  const Libucx* library;
+  std::vector<std::byte> bytes;
+  std::size_t* unsent;
+};
+
+void Sent(void* request, ucs_status_t, void* sending) {
+  const std::unique_ptr<Sending> owned(static_cast<Sending*>(sending));
+  if (owned->unsent != nullptr) *owned->unsent -= owned->bytes.size();
+  owned->library->request_free(request);
+}
+
+}  // namespace
+
+void Send(const Libucx& library, ucp_ep_h endpoint, unsigned id, std::vector<std::byte> message,
+          std::size_t* unsent) {
+  auto sending = std::make_unique<Sending>(Sending{&library, std::move(message), unsent});
+  ucp_request_param_t param{};
+  param.op_attr_mask =
+      UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  param.cb.send = Sent;
+  param.user_data = sending.get();
+  const ucs_status_ptr_t request = library.am_send_nbx(
+      endpoint, id, nullptr, 0, sending->bytes.data(), sending->bytes.size(), &param);
+  if (!UCS_PTR_IS_PTR(request)) return;
+  if (unsent != nullptr) *unsent += sending->bytes.size();
+  sending.release();
+}
+
+void* CloseByForce(const Libucx& library, ucp_ep_h endpoint) {
+  ucp_request_param_t param{};
+  param.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS;
+  param.flags = UCP_EP_CLOSE_FLAG_FORCE;
+  const ucs_status_ptr_t request = library.ep_close_nbx(endpoint, &param);
+  return UCS_PTR_IS_PTR(request) ? request : nullptr;
+}
+
+void SetReceiver(const Libucx& library, ucp_worker_h worker, unsigned id,
+                 ucp_am_recv_callback_t receive, void* argument) {
+  ucp_am_handler_param_t param{};
+  param.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
+                     UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  param.id = id;
+  param.flags = UCP_AM_FLAG_WHOLE_MSG;
+  param.cb = receive;
+  param.arg = argument;
+  library.worker_set_am_recv_handler(worker, &param);
+}
+
+ucp_ep_h OpenEndpoint(const Libucx& library, ucp_worker_h worker,
+                      std::span<const std::byte> address, ucp_err_handler_cb_t failed,
+                      void* argument, ucs_status_t* error) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
+                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
+  params.err_handler.cb = failed;
+  params.err_handler.arg = argument;
+  ucp_ep_h endpoint = nullptr;
+  *error = library.ep_create(worker, &params, &endpoint);
+  return *error == UCS_OK ? endpoint : nullptr;
+}
+
+}  // namespace engram::fabric::ucx
