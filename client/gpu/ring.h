@@ -64,7 +64,7 @@ struct DeviceSlot {
   Word step;     // counts the steps
   Word rung;     // the last one that was rung
   Word is_rung;  // the current one was
-  Word tokens;   // of the current one; 0 unless it was rung
+  Word tokens;   // of the current one
   Word arrived;  // blocks that wrote their ids
   Word refused;  // blocks that might not
   Word verdict[kMaxRingLayers];
@@ -87,7 +87,7 @@ ENGRAM_HOST_DEVICE constexpr bool Reached(Word now, Word wanted) {
 // A memory model, as the templates below want it:
 //   Word Load(const Word*)         sees everything that was written before the value it reads
 //   void Store(Word*, Word)        everything written before is seen by who loads the value
-//   the same for std::uint64_t
+//   void Store(std::uint64_t*, std::uint64_t)   the same
 //   Word Add(Word*, Word)          between the blocks of one kernel; returns what was there
 //   std::uint64_t Now()            ticks; a wait's limit is in ticks
 //   void Pause()                   between two looks
@@ -125,7 +125,7 @@ ENGRAM_HOST_DEVICE void EndOfIds(Model& model, SlotWords& words, DeviceSlot& dev
   device.arrived = device.refused = 0;
   ++device.step;
   device.is_rung = is_rung ? 1 : 0;
-  device.tokens = is_rung ? tokens : 0;
+  device.tokens = tokens;
   if (!is_rung) return;
   device.rung = device.step;
   model.Store(&words.tokens, tokens);

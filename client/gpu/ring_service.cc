@@ -12,7 +12,9 @@ absl::Status Wrong(const char* what, std::uint64_t value, const char* wanted) {
       absl::StrCat("ring: ", what, " is ", value, "; wanted is ", wanted));
 }
 
-absl::Status Check(const RingShape& shape, std::size_t layers) {
+}  // namespace
+
+absl::Status RingService::Check(const RingShape& shape, std::size_t layers) {
   if (shape.slots < 2 || shape.slots > 64) return Wrong("slots", shape.slots, "2 to 64");
   if (shape.layers == 0 || shape.layers > kMaxRingLayers)
     return Wrong("layers", shape.layers, "1 to 16");
@@ -28,8 +30,6 @@ absl::Status Check(const RingShape& shape, std::size_t layers) {
     return Wrong("row_stride", shape.row_stride, "at least row_bytes, and a multiple of 8");
   return absl::OkStatus();
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<RingService>> RingService::Open(const RingView& view,
                                                                StepReads* reads,

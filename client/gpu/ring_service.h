@@ -42,8 +42,9 @@ class RingService {
     std::uint64_t layers_ready = 0, layers_failed = 0;
   };
 
-  // The slots have been started (StartSlot). `reads` outlives the service. InvalidArgument names
-  // the number of `view.shape` that cannot be, or does not go with the layers.
+  // InvalidArgument names the number that cannot be, or does not go with so many layers.
+  static absl::Status Check(const RingShape& shape, std::size_t layers);
+  // The slots have been started (StartSlot). `reads` outlives the service. Fails as Check.
   static absl::StatusOr<std::unique_ptr<RingService>> Open(const RingView& view, StepReads* reads,
                                                            const Options& options);
   ~RingService() { Close(); }

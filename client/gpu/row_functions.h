@@ -131,20 +131,21 @@ struct PlanesOutput {
   }
 };
 
-// Row `i` of what is delivered. `all_failed`: the layer is not there, every row that is not skipped
-// is poison.
+// Row `i` of what is delivered, to row `to_row` of the output. `all_failed`: the landing buffer
+// holds anything, and the row is poison, skipped or not.
 template <class Output, class Lanes>
-ENGRAM_HOST_DEVICE RowOutcome DeliverRow(const Landing& from, const Output& to, std::uint32_t i,
-                                         bool all_failed, const Lanes& lanes) {
+ENGRAM_HOST_DEVICE RowOutcome DeliverRow(const Landing& from, std::uint32_t i, bool all_failed,
+                                         const Output& to, std::uint32_t to_row,
+                                         const Lanes& lanes) {
   if (all_failed) {
-    to.Fill(i, true, lanes);
+    to.Fill(to_row, true, lanes);
     return RowOutcome::kFailed;
   }
   const FoundRow found = FindRow(from, i, lanes);
   if (found.outcome == RowOutcome::kDelivered) {
-    to.Deliver(i, found.row, lanes);
+    to.Deliver(to_row, found.row, lanes);
   } else {
-    to.Fill(i, found.outcome != RowOutcome::kSkipped, lanes);
+    to.Fill(to_row, found.outcome != RowOutcome::kSkipped, lanes);
   }
   return found.outcome;
 }

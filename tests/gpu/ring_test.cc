@@ -7,6 +7,7 @@
 #include <optional>
 #include <thread>
 
+#include "client/gpu/prefetcher_reads.h"
 #include "client/gpu/ring_poller.h"
 #include "client/gpu/ring_service.h"
 #include "tests/client/held_pool.h"

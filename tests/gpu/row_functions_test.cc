@@ -183,7 +183,7 @@ TEST_F(DeliverRowTest, RowsAreGatheredAndDequantised) {
   const std::int32_t source[] = {4, 0, -1, 4};
   landing_.source = source;
   for (std::uint32_t i = 0; i < 4; ++i) {
-    EXPECT_EQ(DeliverRow(landing_, Bf16(), i, false, OneLane()),
+    EXPECT_EQ(DeliverRow(landing_, i, false, Bf16(), i, OneLane()),
               i == 2 ? RowOutcome::kSkipped : RowOutcome::kDelivered);
   }
   ExpectBf16(0, 4);
@@ -197,10 +197,10 @@ TEST_F(DeliverRowTest, SkippedIdsAreZerosAndFailedRowsAreNaN) {
   const std::uint8_t failed[] = {0, 1, 1, 0};
   landing_.ids32 = ids;
   landing_.failed = failed;
-  EXPECT_EQ(DeliverRow(landing_, Bf16(), 0, false, OneLane()), RowOutcome::kDelivered);
-  EXPECT_EQ(DeliverRow(landing_, Bf16(), 1, false, OneLane()), RowOutcome::kSkipped);
-  EXPECT_EQ(DeliverRow(landing_, Bf16(), 2, false, OneLane()), RowOutcome::kFailed);
-  EXPECT_EQ(DeliverRow(landing_, Bf16(), 3, true, OneLane()), RowOutcome::kFailed);
+  EXPECT_EQ(DeliverRow(landing_, 0, false, Bf16(), 0, OneLane()), RowOutcome::kDelivered);
+  EXPECT_EQ(DeliverRow(landing_, 1, false, Bf16(), 1, OneLane()), RowOutcome::kSkipped);
+  EXPECT_EQ(DeliverRow(landing_, 2, false, Bf16(), 2, OneLane()), RowOutcome::kFailed);
+  EXPECT_EQ(DeliverRow(landing_, 3, true, Bf16(), 3, OneLane()), RowOutcome::kFailed);
   ExpectBf16(0, 0);
   ExpectAll(1, 0);
   ExpectAll(2, kBf16Nan);
@@ -217,9 +217,9 @@ TEST_F(DeliverRowTest, ARowWithAWrongSealIsNaN) {
   Seal(1, kFirstRow + 5);  // another row's
   Seal(2, kFirstRow + 7);
   Row(2)[3] ^= std::byte{4};
-  EXPECT_EQ(DeliverRow(landing_, Bf16(), 0, false, OneLane()), RowOutcome::kDelivered);
-  EXPECT_EQ(DeliverRow(landing_, Bf16(), 1, false, OneLane()), RowOutcome::kCorrupt);
-  EXPECT_EQ(DeliverRow(landing_, Bf16(), 2, false, OneLane()), RowOutcome::kCorrupt);
+  EXPECT_EQ(DeliverRow(landing_, 0, false, Bf16(), 0, OneLane()), RowOutcome::kDelivered);
+  EXPECT_EQ(DeliverRow(landing_, 1, false, Bf16(), 1, OneLane()), RowOutcome::kCorrupt);
+  EXPECT_EQ(DeliverRow(landing_, 2, false, Bf16(), 2, OneLane()), RowOutcome::kCorrupt);
   ExpectBf16(0, 0);
   ExpectAll(1, kBf16Nan);
   ExpectAll(2, kBf16Nan);
@@ -232,7 +232,7 @@ TEST_F(DeliverRowTest, ThePoisonOfTheReaderIsNaNInEveryElement) {
   EXPECT_EQ(FormatOf(spec)->row_bytes(), kFormat.row_bytes());
   const std::vector<std::byte> poison = PoisonRow(spec);
   std::memcpy(Row(0), poison.data(), poison.size());
-  DeliverRow(landing_, Bf16(), 0, false, OneLane());
+  DeliverRow(landing_, 0, false, Bf16(), 0, OneLane());
   ExpectAll(0, kBf16Nan);
 }
 
@@ -254,7 +254,7 @@ TEST_F(DeliverRowTest, PlanesAreSplitAndHaveTheirOwnPoison) {
   const std::uint8_t failed[] = {0, 0, 0, 1};
   landing_.ids32 = ids;
   landing_.failed = failed;
-  for (std::uint32_t i = 0; i < 4; ++i) DeliverRow(landing_, out, i, false, OneLane());
+  for (std::uint32_t i = 0; i < 4; ++i) DeliverRow(landing_, i, false, out, i, OneLane());
   const auto expect = [&](std::uint32_t i, auto value, auto scale) {
     for (std::uint32_t k = 0; k < kFormat.value_bytes; ++k)
       ASSERT_EQ(out.values[i * kFormat.value_bytes + k], value(k));

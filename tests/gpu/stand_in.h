@@ -94,7 +94,7 @@ class StandIn {
     from.rows = view_.rows(slot_, layer);
     from.row_stride = view_.shape.row_stride;
     const bool failed = !HasRows(static_cast<LayerEnd>(device_.verdict[layer]));
-    for (std::uint32_t i = 0; i < rows; ++i) DeliverRow(from, to, i, failed, OneLane());
+    for (std::uint32_t i = 0; i < rows; ++i) DeliverRow(from, i, failed, to, i, OneLane());
     return {to.rows, to.rows + rows * format.value_bytes};
   }
   // As the engine sees it, without waiting for the GPU.
