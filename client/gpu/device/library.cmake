@@ -59,5 +59,5 @@ install(TARGETS engram_gpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 # For a machine with a GPU: tests/gpu/run.sh.
 engram_cuda_object(${CMAKE_CURRENT_BINARY_DIR}/quantise.o ${PROJECT_SOURCE_DIR}/tests/gpu/quantise.cu)
 add_executable(engram_gpu_device_test EXCLUDE_FROM_ALL
-  ${PROJECT_SOURCE_DIR}/tests/gpu/device_test.cc ${CMAKE_CURRENT_BINARY_DIR}/quantise.o)
+  ${PROJECT_SOURCE_DIR}/tests/gpu/on_device.cc ${CMAKE_CURRENT_BINARY_DIR}/quantise.o)
 target_link_libraries(engram_gpu_device_test PRIVATE engram_gpu_device)
