@@ -31,6 +31,8 @@ inline bool Wanted(const BenchOptions& options, std::string_view figure) {
 absl::Status RunFloor(const BenchOptions& options);
 // The product over those floors, in the same rounds.
 absl::Status RunPool(const BenchOptions& options);
+// Steps through the prefetcher: what they add to the bare reader, and when their rows are there.
+absl::Status RunClient(const BenchOptions& options);
 
 // `addressing_us_per_token` and `load_vs_dd`; part of RunPool.
 absl::StatusOr<Figure> MeasureAddressing(const BenchOptions& options);

@@ -64,6 +64,8 @@ int main(int argc, char** argv) {
   AddBench(app, "floor", "What each transport costs when nothing else is done",
            engram::bench::RunFloor, options, chosen);
   AddBench(app, "pool", "The product over those floors", engram::bench::RunPool, options, chosen);
+  AddBench(app, "client", "Steps through the prefetcher", engram::bench::RunClient, options,
+           chosen);
   AddReplay(app, replay, chosen);
   AddCheckpoint(app, checkpoint, chosen);
   try {

@@ -28,6 +28,7 @@ struct Results {
   std::uint64_t refused = 0;  // reads whose key or range was not granted
   std::uint64_t hedges = 0;   // rows delivered from a second read
   std::uint64_t joined = 0;   // rows delivered from another request's read
+  std::uint64_t cached = 0;   // rows delivered from a client's cache
   Results& operator+=(const Results& other) {
     requests += other.requests;
     rows_right += other.rows_right;
@@ -37,6 +38,7 @@ struct Results {
     refused += other.refused;
     hedges += other.hedges;
     joined += other.joined;
+    cached += other.cached;
     return *this;
   }
 };

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "client/cache/private_cache.h"
 #include "engram/check.h"
 #include "engram/poison.h"
 #include "tests/simulation/sim_controller.h"
@@ -17,7 +18,9 @@ namespace session = client::session;
 
 namespace {
 
-constexpr std::size_t kRowsMost = 8;
+constexpr std::size_t kRowsMost = 8;  // of a layer, and of a request
+constexpr std::uint64_t kHotRows = 16;
+constexpr std::uint64_t kCacheBytes = std::uint64_t{64} << 10;
 
 }  // namespace
 
@@ -112,26 +115,42 @@ void SimClient::UseTable(const TableUid& uid) {
   TableLink& table = life_->tables[uid];
   table.record = cluster_->tables.at(uid);
   table.board = std::make_unique<client::RouteBoard>(&life_->quiescence, BuildRoutes(table.record));
+  table.prefetcher = OpenPrefetcher(table);
+  for (std::size_t loop = 0; loop < 2; ++loop) {
+    process_.After(cluster_->world->Between(0ms, 20ms),
+                   [this, uid, loop] { StartStep(uid, loop); });
+  }
+  for (auto& [name, link] : life_->nodes) Feed(name, session::WantTable{uid});
+}
+
+// Steps are larger than a request, so they are read in slices.
+std::unique_ptr<client::Prefetcher> SimClient::OpenPrefetcher(const TableLink& table) {
   client::RowReader::Options options;
-  options.table =
-      std::make_shared<const client::ReadTable>(uid, table.record.spec, table.record.options);
+  options.table = std::make_shared<const client::ReadTable>(table.record.uid, table.record.spec,
+                                                            table.record.options);
   options.board = table.board.get();
   for (const auto& fabric : life_->fabrics) options.fabrics.push_back(fabric.get());
   options.clock = &process_.clock();
   options.max_rows = kRowsMost;
-  options.max_parts = 2;
-  options.slots = 2;
+  options.max_parts = kLayers;
+  options.slots = 4;
   options.queue_depth = 64;
   options.hedge_rows = kRowsMost;
   options.switches = cluster_->switches;
+  auto cache = client::PrivateCache::Open(
+      {.bytes = kCacheBytes, .row_bytes = table.record.spec.RowBytes(), .unit_rows = 1});
+  ENGRAM_CHECK(cache.ok());
+  options.cache = *std::move(cache);
   auto reader = client::RowReader::Open(options);
   ENGRAM_CHECK(reader.ok());
-  table.reader = *std::move(reader);
-  for (std::size_t loop = 0; loop < 2; ++loop) {
-    process_.After(cluster_->world->Between(0ms, 20ms),
-                   [this, uid, loop] { StartRead(uid, loop); });
-  }
-  for (auto& [name, link] : life_->nodes) Feed(name, session::WantTable{uid});
+  client::Prefetcher::Options steps;
+  steps.tickets = 2;
+  steps.max_layers = kLayers;
+  steps.max_step_rows = kLayers * kRowsMost;
+  steps.prefill_slots = 2;
+  auto prefetcher = client::Prefetcher::Open(*std::move(reader), steps);
+  ENGRAM_CHECK(prefetcher.ok());
+  return *std::move(prefetcher);
 }
 
 // ---- sessions ----
@@ -295,57 +314,76 @@ client::RouteVersion SimClient::PublishRoutes() {
 
 // ---- reading ----
 
-void SimClient::StartRead(const TableUid& uid, std::size_t number) {
+void SimClient::StartStep(const TableUid& uid, std::size_t number) {
   const auto it = life_->tables.find(uid);
   if (it == life_->tables.end()) return;
   TableLink& table = it->second;
   Loop& loop = table.loops[number];
-  if (loop.slot == client::RowReader::kNoSlot) {
+  if (!loop.ticket) {
     if (table.gone) {
-      const Loop& other = table.loops[1 - number];
-      if (other.slot == client::RowReader::kNoSlot) life_->tables.erase(it);
+      if (!table.loops[1 - number].ticket) life_->tables.erase(it);
       return;
     }
-    const std::uint32_t row_bytes = table.reader->table().layout.row_bytes();
     if (loop.out != loop.delivered)
-      cluster_->world->Fail(process_.name() + " was given bytes after its request was over");
-    loop.rows.clear();
-    const std::uint64_t count = 1 + cluster_->world->Below(kRowsMost);
-    for (std::uint64_t i = 0; i < count; ++i) {
-      loop.rows.emplace_back(cluster_->world->Below(table.reader->table().layout.rows()));
+      cluster_->world->Fail(process_.name() + " was given bytes after its step was over");
+    DrawRows(table, loop);
+    Submit(table, loop);
+    for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+      process_.AtLocal(loop.needed_by[layer], [this, uid, number, round = loop.round, layer] {
+        BeLate(uid, number, round, layer);
+      });
     }
-    loop.out.assign(count * row_bytes, std::byte{0xee});
-    loop.status.assign(count, ReadStatus::kInvalid);
-    client::ReadPart part;
-    part.ids = loop.rows.data();
-    part.run_rows = static_cast<std::uint32_t>(count);
-    part.row_limit = table.reader->table().layout.rows();
-    part.out = loop.out.data();
-    part.row_stride = row_bytes;
-    part.row_status = loop.status.data();
-    client::ReadRequest request;
-    request.parts = {&part, 1};
-    request.deadline = process_.Now() + cluster_->world->Between(200ms, 1'500ms);
-    loop.slot = table.reader->Start(request);
-    ENGRAM_CHECK(loop.slot >= 0);
-    process_.After(cluster_->world->Between(100us, 40ms),
-                   [this, uid, number, round = ++loop.round] { BeLate(uid, number, round); });
     PollSoon();
   }
   process_.After(cluster_->world->Between(2ms, 30ms),
-                 [this, uid, number] { StartRead(uid, number); });
+                 [this, uid, number] { StartStep(uid, number); });
 }
 
-void SimClient::BeLate(const TableUid& uid, std::size_t number, std::uint64_t round) {
+// Half of them are of a few rows that come back.
+void SimClient::DrawRows(const TableLink& table, Loop& loop) {
+  World& world = *cluster_->world;
+  const std::uint64_t rows = table.prefetcher->reader().table().layout.rows();
+  const std::uint64_t count = kLayers * (1 + world.Below(kRowsMost));
+  loop.rows.clear();
+  for (std::uint64_t i = 0; i < count; ++i) {
+    loop.rows.emplace_back(world.Below(2) == 0 ? world.Below(rows)
+                                               : world.Below(kHotRows) * (rows / kHotRows));
+  }
+  loop.out.assign(count * table.record.spec.RowBytes(), std::byte{0xee});
+  loop.status.assign(count, ReadStatus::kInvalid);
+}
+
+void SimClient::Submit(TableLink& table, Loop& loop) {
+  World& world = *cluster_->world;
+  const std::uint32_t row_bytes = table.record.spec.RowBytes();
+  const std::size_t count = loop.rows.size() / kLayers;
+  client::StepLayer layers[kLayers];
+  for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+    client::ReadPart& part = layers[layer].rows;
+    part.ids = loop.rows.data() + layer * count;
+    part.run_rows = static_cast<std::uint32_t>(count);
+    part.row_limit = table.prefetcher->reader().table().layout.rows();
+    part.out = loop.out.data() + layer * count * row_bytes;
+    part.row_stride = row_bytes;
+    part.row_status = loop.status.data() + layer * count;
+    layers[layer].needed_by = process_.Now() + world.Between(100us, 40ms);
+    loop.needed_by[layer] = layers[layer].needed_by;
+  }
+  client::Step step;
+  step.kind = world.Below(4) == 0 ? client::StepKind::kPrefill : client::StepKind::kDecode;
+  step.layers = layers;
+  step.deadline = process_.Now() + world.Between(200ms, 1'500ms);
+  ENGRAM_CHECK(table.prefetcher->Submit(step, &loop.ticket) == client::SubmitStatus::kStarted);
+  ++loop.round;
+}
+
+void SimClient::BeLate(const TableUid& uid, std::size_t number, std::uint64_t round,
+                       std::uint32_t layer) {
   const auto it = life_->tables.find(uid);
   if (it == life_->tables.end()) return;
   const Loop& loop = it->second.loops[number];
-  if (loop.round != round || loop.slot < 0) return;
-  if (cluster_->world->Chance(3)) {
-    it->second.reader->CancelPart(loop.slot, 0);
-  } else {
-    it->second.reader->Hedge(loop.slot, 0);
-  }
+  if (loop.round != round || !loop.ticket) return;
+  if (cluster_->world->Chance(3)) it->second.prefetcher->Cancel(loop.ticket, layer);
   PollSoon();
 }
 
@@ -363,45 +401,52 @@ void SimClient::PollForEver() {
 void SimClient::Poll() {
   life_->poll_due = false;
   for (auto& [uid, table] : life_->tables) {
-    table.reader->Progress();
+    table.prefetcher->Progress();
     CountShared(table);
     for (Loop& loop : table.loops) {
-      if (loop.slot >= 0 && table.reader->Done(loop.slot)) Finish(table, loop);
+      if (loop.ticket && table.prefetcher->Done(loop.ticket)) Finish(table, loop);
     }
   }
 }
 
 void SimClient::CountShared(TableLink& table) {
-  const client::ReadCounters& counters = std::as_const(*table.reader).counters();
-  cluster_->results.hedges +=
-      counters.hedges_won.value() - std::exchange(table.hedges, counters.hedges_won.value());
-  cluster_->results.joined +=
-      counters.rows_joined.value() - std::exchange(table.joined, counters.rows_joined.value());
+  const client::ReadCounters& counters = table.prefetcher->reader().counters();
+  const auto count = [](const client::Count& now, std::uint64_t* seen, std::uint64_t* sum) {
+    *sum += now.value() - std::exchange(*seen, now.value());
+  };
+  count(counters.hedges_won, &table.hedges, &cluster_->results.hedges);
+  count(counters.rows_joined, &table.joined, &cluster_->results.joined);
+  count(counters.cache_hits, &table.cached, &cluster_->results.cached);
 }
 
 void SimClient::Finish(TableLink& table, Loop& loop) {
-  const bool whole = table.reader->State(loop.slot, 0) == client::PartState::kReady;
-  table.reader->Collect(loop.slot);
+  bool whole = true;
+  for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+    const bool ready = table.prefetcher->State(loop.ticket, layer) == client::LayerState::kReady;
+    Check(table, loop, layer, ready);
+    whole = whole && ready;
+  }
+  table.prefetcher->Release(loop.ticket);
+  loop.ticket = {};
   loop.delivered = loop.out;
-  loop.slot = client::RowReader::kNoSlot;
   ++cluster_->results.requests;
   if (whole) last_whole_read_ = cluster_->world->now();
-  Check(table, loop, whole);
 }
 
-void SimClient::Check(const TableLink& table, const Loop& loop, bool whole) {
+void SimClient::Check(const TableLink& table, const Loop& loop, std::uint32_t layer, bool whole) {
   const std::uint32_t row_bytes = table.record.spec.RowBytes();
+  const std::size_t count = loop.rows.size() / kLayers;
   std::vector<std::byte> golden(row_bytes);
-  for (std::size_t i = 0; i < loop.rows.size(); ++i) {
+  for (std::size_t i = layer * count; i < (layer + 1) * count; ++i) {
     const std::byte* row = loop.out.data() + i * row_bytes;
     const bool delivered = loop.status[i] == ReadStatus::kOk;
     if (delivered) {
       GoldenRow(table.record, loop.rows[i], golden);
     } else {
-      golden = table.reader->table().poison;
+      golden = table.prefetcher->reader().table().poison;
       ++cluster_->results.rows_failed;
     }
-    if (whole && !delivered) cluster_->world->Fail("a part is ready without one of its rows");
+    if (whole && !delivered) cluster_->world->Fail("a layer is ready without one of its rows");
     if (std::memcmp(row, golden.data(), row_bytes) == 0) {
       cluster_->results.rows_right += delivered ? 1 : 0;
       continue;

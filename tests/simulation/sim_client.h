@@ -1,7 +1,7 @@
-// A client of the simulation: the real map follower, sessions, route boards and row readers in one
-// process, with streams, timers and polling that the world decides on. It reads random rows of
-// every Ready table and compares each delivered row with the golden one. Thread-confined: call from
-// the owner thread only.
+// A client of the simulation: the real map follower, sessions, route boards, prefetchers and row
+// caches in one process, with streams, timers and polling that the world decides on. It reads
+// random rows of every Ready table, in steps of two layers, and compares each delivered row with
+// the golden one. Thread-confined: call from the owner thread only.
 #pragma once
 
 #include <deque>
@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "client/map_follower.h"
+#include "client/prefetcher.h"
 #include "client/quiescence.h"
 #include "client/route_board.h"
-#include "client/row_reader.h"
 #include "client/session.h"
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/sim_fabric.h"
@@ -33,7 +33,7 @@ class SimClient {
   Process& process() { return process_; }
   void Start();
   void Crash();
-  // When a request was last delivered whole, by the world's clock.
+  // When a step was last delivered whole, by the world's clock.
   Instant last_whole_read() const { return last_whole_read_; }
   const ShardMap* map() const { return life_ ? life_->map->map().get() : nullptr; }
 
@@ -57,21 +57,23 @@ class SimClient {
     bool feeding = false;
     std::uint64_t armed = 0;
   };
-  struct Loop {  // one request after the other
-    client::RowReader::Slot slot = client::RowReader::kNoSlot;
-    std::vector<RowId> rows;
+  static constexpr std::uint32_t kLayers = 2;
+  struct Loop {  // one step after the other
+    client::Ticket ticket;
+    std::vector<RowId> rows;  // [layer][row]
     std::vector<std::byte> out;
     std::vector<ReadStatus> status;
-    std::vector<std::byte> delivered;  // what `out` was when the last request was over
+    std::vector<std::byte> delivered;  // what `out` was when the last step was over
     std::uint64_t round = 0;
+    Instant needed_by[kLayers];
   };
   struct TableLink {
     TableRecord record;
-    Loop loops[2];  // their memory outlives the reader
+    Loop loops[2];  // their memory outlives the prefetcher
     std::unique_ptr<client::RouteBoard> board;
-    std::unique_ptr<client::RowReader> reader;
+    std::unique_ptr<client::Prefetcher> prefetcher;
     bool gone = false;
-    std::uint64_t hedges = 0, joined = 0;  // of the reader, as counted so far
+    std::uint64_t hedges = 0, joined = 0, cached = 0;  // as counted so far
   };
   struct Life {
     client::Quiescence quiescence;
@@ -88,6 +90,7 @@ class SimClient {
   void Subscribe(const client::MapFollower::Subscribe& ask);
   void UseMap(const ShardMap& map);
   void UseTable(const TableUid& uid);
+  std::unique_ptr<client::Prefetcher> OpenPrefetcher(const TableLink& table);
 
   // ---- sessions ----
   void Feed(const std::string& name, client::session::Event event);
@@ -109,15 +112,17 @@ class SimClient {
   std::shared_ptr<const client::Routes> BuildRoutes(const TableRecord& table);
 
   // ---- reading ----
-  void StartRead(const TableUid& uid, std::size_t loop);
-  // The request of this round is late: it is hedged, and now and then cancelled.
-  void BeLate(const TableUid& uid, std::size_t loop, std::uint64_t round);
+  void StartStep(const TableUid& uid, std::size_t loop);
+  void Submit(TableLink& table, Loop& loop);
+  void DrawRows(const TableLink& table, Loop& loop);
+  // A layer of the step of this round is late, which hedges it; now and then it is cancelled.
+  void BeLate(const TableUid& uid, std::size_t loop, std::uint64_t round, std::uint32_t layer);
   void Poll();
   void PollSoon();
   void PollForEver();
   void CountShared(TableLink& table);
   void Finish(TableLink& table, Loop& loop);
-  void Check(const TableLink& table, const Loop& loop, bool whole);
+  void Check(const TableLink& table, const Loop& loop, std::uint32_t layer, bool whole);
 
   Cluster* const cluster_;
   Process process_;

@@ -62,14 +62,17 @@ TEST(Simulation, DeliversNoWrongRowAndServesAgainAfterEveryTrouble) {
   EXPECT_GT(all.retired, seeds.last - seeds.first);
   EXPECT_GT(all.hedges, seeds.last - seeds.first);
   EXPECT_GT(all.joined, 0u);
+  EXPECT_GT(all.cached, seeds.last - seeds.first);
   std::printf(
-      "%llu seeds: %llu requests, %llu rows right, %llu failed, %llu hedged, %llu joined, "
+      "%llu seeds: %llu steps, %llu rows right, %llu failed, %llu hedged, %llu joined, %llu "
+      "cached, "
       "%llu replicas retired\n",
       static_cast<unsigned long long>(seeds.last - seeds.first + 1),
       static_cast<unsigned long long>(all.requests),
       static_cast<unsigned long long>(all.rows_right),
       static_cast<unsigned long long>(all.rows_failed), static_cast<unsigned long long>(all.hedges),
-      static_cast<unsigned long long>(all.joined), static_cast<unsigned long long>(all.retired));
+      static_cast<unsigned long long>(all.joined), static_cast<unsigned long long>(all.cached),
+      static_cast<unsigned long long>(all.retired));
 }
 
 TEST(Simulation, OneSeedIsOneHistory) {
