@@ -35,6 +35,9 @@ struct Landing {
   // them; neither: nothing is skipped by id.
   const std::int32_t* ids32 = nullptr;
   const std::int64_t* ids64 = nullptr;
+  // Ids of so many rows stand together, then come those of the next token; 0: all do.
+  std::uint32_t id_columns = 0;
+  std::size_t id_token_stride = 0;
   // Rows whose seals nobody has looked at: the seal follows the row. Needs ids.
   bool check_seals = false;
   SealPlan seal;
@@ -51,9 +54,12 @@ struct FoundRow {
 
 template <class Lanes>
 ENGRAM_HOST_DEVICE FoundRow FindRow(const Landing& from, std::uint32_t i, const Lanes& lanes) {
+  std::size_t place = i;
+  if (from.id_columns != 0)
+    place = i / from.id_columns * from.id_token_stride + i % from.id_columns;
   std::int64_t id = 0;
-  if (from.ids32 != nullptr) id = from.ids32[i];
-  if (from.ids64 != nullptr) id = from.ids64[i];
+  if (from.ids32 != nullptr) id = from.ids32[place];
+  if (from.ids64 != nullptr) id = from.ids64[place];
   const std::int64_t at = from.source == nullptr ? std::int64_t{i} : from.source[i];
   if (id < 0 || at < 0) return {RowOutcome::kSkipped, nullptr};
   if (from.failed != nullptr && from.failed[at] != 0) return {RowOutcome::kFailed, nullptr};

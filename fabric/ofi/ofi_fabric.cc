@@ -104,17 +104,13 @@ absl::StatusOr<RemoteRegion> OfiFabric::Import(const RemoteRegion& granted) {
 
 absl::StatusOr<std::unique_ptr<MemoryRegion>> OfiFabric::Register(std::span<std::byte> memory,
                                                                   MemoryKind kind) {
-  if (kind.place != MemoryKind::Place::kHost) {
-    return absl::UnimplementedError(
-        "ofi lands rows in host memory only: read into host staging and copy to the device");
-  }
   Registration registration;
-  if (provider_->needs_local_registration()) {
-    auto made = provider_->Register(memory, FI_READ);
+  if (info_.needs_registration || kind.place != MemoryKind::Place::kHost) {
+    auto made = provider_->Register(memory, FI_READ, kind);
     if (!made.ok()) return made.status();
     registration = *std::move(made);
   }
-  return std::make_unique<OfiRegion>(provider_, memory, std::move(registration));
+  return std::make_unique<OfiRegion>(provider_, memory, kind, std::move(registration));
 }
 
 absl::StatusOr<std::unique_ptr<ReadQueue>> OfiFabric::OpenQueue(const QueueOptions& options) {

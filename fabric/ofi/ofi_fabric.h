@@ -28,10 +28,14 @@ using OfiPeers = PeerTable<OfiPeer>;
 // The caller's memory, registered where the provider wants it.
 class OfiRegion final : public MemoryRegion {
  public:
-  OfiRegion(std::shared_ptr<const Provider> provider, std::span<std::byte> bytes,
+  OfiRegion(std::shared_ptr<const Provider> provider, std::span<std::byte> bytes, MemoryKind kind,
             Registration registration)
-      : provider_(std::move(provider)), bytes_(bytes), registration_(std::move(registration)) {}
+      : provider_(std::move(provider)),
+        bytes_(bytes),
+        kind_(kind),
+        registration_(std::move(registration)) {}
   std::span<std::byte> bytes() const override { return bytes_; }
+  MemoryKind kind() const override { return kind_; }
   void* descriptor() const {
     return registration_.mr == nullptr ? nullptr : fi_mr_desc(registration_.mr.get());
   }
@@ -39,6 +43,7 @@ class OfiRegion final : public MemoryRegion {
  private:
   const std::shared_ptr<const Provider> provider_;  // outlives the registration
   const std::span<std::byte> bytes_;
+  const MemoryKind kind_;
   const Registration registration_;
 };
 

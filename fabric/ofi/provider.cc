@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,12 +25,16 @@ namespace {
 constexpr std::uint32_t kApiVersion = FI_VERSION(1, 15);
 constexpr std::uint64_t kMaxReadBytes = std::uint64_t{1} << 30;
 
-Info Hints(const Libfabric& library, const std::string& provider) {
+Info Hints(const Libfabric& library, const std::string& provider, bool device_memory) {
   Info hints(library.dupinfo(nullptr), InfoFree{&library});
   hints->ep_attr->type = FI_EP_RDM;
   hints->caps = FI_RMA | FI_READ | FI_REMOTE_READ;
   hints->mode = FI_CONTEXT | FI_CONTEXT2;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY;
+  if (device_memory) {
+    hints->caps |= FI_HMEM;
+    hints->domain_attr->mr_mode |= FI_MR_HMEM;
+  }
   hints->domain_attr->threading = FI_THREAD_SAFE;
   hints->domain_attr->av_type = FI_AV_UNSPEC;
   if (!provider.empty()) hints->fabric_attr->prov_name = strdup(provider.c_str());
@@ -46,7 +51,7 @@ bool IsOffloaded(const std::string& provider) {
 // Sorted, each once.
 std::vector<std::string> Providers(const Libfabric& library) {
   std::vector<std::string> names;
-  const Info hints = Hints(library, "");
+  const Info hints = Hints(library, "", /*device_memory=*/false);
   fi_info* all = nullptr;
   if (library.getinfo(kApiVersion, nullptr, nullptr, 0, hints.get(), &all) != 0) return names;
   for (const fi_info* info = all; info != nullptr; info = info->next) {
@@ -67,7 +72,7 @@ absl::StatusOr<std::shared_ptr<Provider>> Provider::Open(const ProviderOptions& 
   provider->name_ = options.provider;
   provider->library_ = *library;
   if (provider->is_shm()) RemoveStaleShmFiles();
-  const Info hints = Hints(**library, options.provider);
+  const Info hints = Hints(**library, options.provider, options.device_memory);
   const char* node = provider->is_shm() || options.bind.empty() ? nullptr : options.bind.c_str();
   fi_info* info = nullptr;
   const int error = (*library)->getinfo(kApiVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
@@ -75,11 +80,13 @@ absl::StatusOr<std::shared_ptr<Provider>> Provider::Open(const ProviderOptions& 
   if (error != 0) {
     return absl::FailedPreconditionError(absl::StrCat(
         "libfabric provider ", options.provider, " cannot be used",
+        options.device_memory ? " with memory of a GPU (FI_HMEM)" : "",
         node != nullptr ? absl::StrCat(" on ", node) : "", ": fi_getinfo says \"",
         (*library)->Explain(error), "\"; providers with remote reads on this machine: ",
         absl::StrJoin(Providers(**library), ", "), "; choose one of them or install the device"));
   }
   provider->info_ = Info(info, InfoFree{*library});
+  provider->device_memory_ = options.device_memory;
   if (absl::Status status = provider->OpenDomain(); !status.ok()) return status;
   return provider;
 }
@@ -128,7 +135,8 @@ FabricInfo Provider::Describe() const {
   info.one_sided = true;
   info.offloaded = offloaded_;
   info.target_progress = !offloaded_;
-  info.needs_registration = local_;
+  info.needs_registration = local_ || device_memory_;
+  info.device_memory = device_memory_;
   info.max_op_bytes = max_message_bytes();
   info.max_segments = std::min(kMaxLocalSegments, local_iov_limit());
   // Tried on 1.17: tcp;ofi_rxm ends the connection; shm answers nothing, and the reader gives the
@@ -168,6 +176,11 @@ absl::StatusOr<Endpoint> Provider::OpenEndpoint(std::size_t completions, bool bl
   error = fi_endpoint(domain_.get(), info_.get(), &ep, nullptr);
   if (error != 0) return Failed("fi_endpoint", error);
   out.ep.reset(ep);
+  if (device_memory_) {
+    int value = FI_HMEM_P2P_REQUIRED;
+    error = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &value, sizeof value);
+    if (error != 0) return Failed("fi_setopt(FI_HMEM_P2P_REQUIRED)", error);
+  }
   error = fi_ep_bind(ep, &av->fid, 0);
   if (error == 0) error = fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV);
   if (error == 0) error = fi_enable(ep);
@@ -176,7 +189,14 @@ absl::StatusOr<Endpoint> Provider::OpenEndpoint(std::size_t completions, bool bl
 }
 
 absl::StatusOr<Registration> Provider::Register(std::span<const std::byte> memory,
-                                                std::uint64_t access) const {
+                                                std::uint64_t access, MemoryKind kind) const {
+  const bool on_device = kind.place == MemoryKind::Place::kCuda;
+  if (on_device && !device_memory_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("libfabric provider ", name_,
+                     " was not opened for memory of a GPU: read into host memory, or open the "
+                     "fabric with device_memory"));
+  }
   std::uint64_t wanted = 0;
   if (!provider_keys_) {
     const std::size_t bytes = std::min<std::size_t>(info_->domain_attr->mr_key_size, 8);
@@ -186,8 +206,29 @@ absl::StatusOr<Registration> Provider::Register(std::span<const std::byte> memor
     if (wanted == FI_KEY_NOTAVAIL) --wanted;
   }
   fid_mr* mr = nullptr;
-  const int error =
-      fi_mr_reg(domain_.get(), memory.data(), memory.size(), access, 0, wanted, 0, &mr, nullptr);
+  int error = 0;
+  if (on_device) {
+    // The GPU's memory is never touched here, only named.
+    const iovec place{const_cast<std::byte*>(memory.data()), memory.size()};
+    fi_mr_attr attributes{};
+    attributes.mr_iov = &place;
+    attributes.iov_count = 1;
+    attributes.access = access;
+    attributes.requested_key = wanted;
+    attributes.iface = FI_HMEM_CUDA;
+    attributes.device.cuda = static_cast<int>(kind.device);
+    error = fi_mr_regattr(domain_.get(), &attributes, 0, &mr);
+  } else {
+    error =
+        fi_mr_reg(domain_.get(), memory.data(), memory.size(), access, 0, wanted, 0, &mr, nullptr);
+  }
+  if (error != 0 && on_device) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("libfabric provider ", name_, " cannot register ", memory.size(),
+                     " bytes of GPU ", kind.device, ": ", library_->Explain(error),
+                     "; it needs libfabric with CUDA and the kernel module nvidia-peermem (or "
+                     "dma-buf): read into host memory instead"));
+  }
   if (error != 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("libfabric provider ", name_, " cannot register ", memory.size(),

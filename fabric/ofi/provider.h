@@ -36,6 +36,9 @@ using Fid = std::unique_ptr<T, FidClose>;
 struct ProviderOptions {
   std::string provider = "tcp;ofi_rxm";
   std::string bind = "127.0.0.1";  // address of the interface; not used by shm
+  // Opened with FI_HMEM, so that memory of a GPU can be registered, and reads land there from the
+  // NIC or not at all: never through a copy by the provider.
+  bool device_memory = false;
 };
 
 // An endpoint with what it needs. Closing it (in reverse order) flushes what is outstanding.
@@ -74,8 +77,9 @@ class Provider {
                                         bool* can_block = nullptr) const;
   // Registers for `access` (FI_READ: reads land here; FI_REMOTE_READ: peers read here).
   // ResourceExhausted names memlock.
-  absl::StatusOr<Registration> Register(std::span<const std::byte> memory,
-                                        std::uint64_t access) const;
+  // Memory of a GPU: FailedPrecondition where the provider was not opened for it or cannot.
+  absl::StatusOr<Registration> Register(std::span<const std::byte> memory, std::uint64_t access,
+                                        MemoryKind kind = {}) const;
 
   // Unavailable, for a call of this provider that returned `error`.
   absl::Status Failed(std::string_view call, int error) const;
@@ -93,6 +97,7 @@ class Provider {
   bool provider_keys_ = false;
   bool local_ = false;
   bool offloaded_ = false;
+  bool device_memory_ = false;
 };
 
 // Names of the providers that can do remote reads on this machine, e.g. "tcp;ofi_rxm", "shm".
