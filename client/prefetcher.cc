@@ -10,6 +10,10 @@
 namespace engram::client {
 namespace {
 
+// Larger steps start layer by layer: a layer fills messages of its own then, and its rows need not
+// wait until the rows of later layers were looked at.
+constexpr std::uint32_t kWholeRows = 1024;
+
 fabric::Lane LaneOf(StepKind kind) {
   return kind == StepKind::kPrefill ? fabric::Lane::kBulk : fabric::Lane::kUrgent;
 }
@@ -207,7 +211,8 @@ SubmitStatus Prefetcher::Submit(const Step& step, Ticket* ticket) {
   if (index == works_.size()) return Refuse(SubmitStatus::kBusy);
   const bool alone = unstarted_ == 0;
   *ticket = Begin(index, step);
-  const bool whole = alone && rows <= reader_->options().max_rows && StartWhole(index);
+  const bool whole = alone && rows <= std::min(kWholeRows, reader_->options().max_rows) &&
+                     StartWhole(index);
   if (!whole) StartMore();
   KeepIds(works_[index]);
   if (flying_ > 0) Gather(clock_.Now());
@@ -362,6 +367,7 @@ void Prefetcher::StartMore() {
   }
 }
 
+// False: no more of them now.
 bool Prefetcher::StartSlice(std::uint32_t index, std::uint32_t number) {
   Work& work = works_[index];
   Layer& layer = work.layers[number];
@@ -380,7 +386,10 @@ bool Prefetcher::StartSlice(std::uint32_t index, std::uint32_t number) {
   const auto one = static_cast<std::uint8_t>(number);
   Fly(slot, index, {&one, 1});
   flights_[slot].slice_rows = count * UnitRows(layer.part);
-  return true;
+  if (!reader_->Done(slot)) return true;
+  // Read within the call, from mapped memory: the caller may use it before the next one is.
+  GatherFlight(slot, clock_.Now());
+  return false;
 }
 
 }  // namespace engram::client
