@@ -211,8 +211,8 @@ SubmitStatus Prefetcher::Submit(const Step& step, Ticket* ticket) {
   if (index == works_.size()) return Refuse(SubmitStatus::kBusy);
   const bool alone = unstarted_ == 0;
   *ticket = Begin(index, step);
-  const bool whole = alone && rows <= std::min(kWholeRows, reader_->options().max_rows) &&
-                     StartWhole(index);
+  const bool whole =
+      alone && rows <= std::min(kWholeRows, reader_->options().max_rows) && StartWhole(index);
   if (!whole) StartMore();
   KeepIds(works_[index]);
   if (flying_ > 0) Gather(clock_.Now());
