@@ -43,9 +43,16 @@ absl::StatusOr<std::unique_ptr<Prefetcher>> Prefetcher::Open(std::unique_ptr<Row
     return refuse("max_layers", options.max_layers, layers);
   if (options.max_step_rows == 0 || options.max_step_rows > (1u << 30))
     return refuse("max_step_rows", options.max_step_rows, 1u << 30);
-  if (options.ngram_rows == 0 || options.ngram_rows > 1024)
-    return refuse("ngram_rows", options.ngram_rows, 1024);
-  const std::uint32_t slots = reader->options().slots - 1;
+  if (options.ngram_rows == 0 || options.ngram_rows > kMostUnitRows)
+    return refuse("ngram_rows", options.ngram_rows, kMostUnitRows);
+  const RowCache* cache = reader->options().cache.get();
+  const std::uint32_t unit_rows = std::min(options.ngram_rows, cache ? cache->unit_rows() : 0);
+  for (const HotNgram& ngram : options.pinned) {
+    if (ngram.ids.empty() || ngram.ids.size() > unit_rows)
+      return refuse("the number of rows of a pinned n-gram", ngram.ids.size(), unit_rows);
+  }
+  const std::uint32_t kept = cache == nullptr ? 1 : 2;
+  const std::uint32_t slots = reader->options().slots - std::min(reader->options().slots, kept);
   if (options.prefill_slots == 0 || options.prefill_slots > slots)
     return refuse("prefill_slots", options.prefill_slots, slots);
   return std::unique_ptr<Prefetcher>(new Prefetcher(std::move(reader), options));
@@ -57,7 +64,9 @@ Prefetcher::Prefetcher(std::unique_ptr<RowReader> reader, const Options& options
       reader_(std::move(reader)),
       clock_(*reader_->options().clock),
       zero_row_(reader_->table().poison.size()),
-      flights_(reader_->options().slots) {
+      flights_(reader_->options().slots),
+      step_slots_(reader_->options().slots - (reader_->options().cache == nullptr ? 0 : 1)) {
+  OpenHints();
   for (Work& work : works_) {
     work.layers.resize(options_.max_layers);
     work.ids = std::make_unique_for_overwrite<std::uint64_t[]>(options_.max_step_rows);
@@ -295,7 +304,7 @@ void Prefetcher::KeepIds(Work& work) {
 // ---- starting ----
 
 bool Prefetcher::MayStart(StepKind kind) const {
-  if (flying_ == flights_.size()) return false;
+  if (flying_ == step_slots_) return false;
   return kind != StepKind::kPrefill || prefill_flying_ < options_.prefill_slots;
 }
 

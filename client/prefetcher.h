@@ -5,6 +5,7 @@
 //     steps too large for one request are read in slices, so an urgent step waits for a slice at
 //     most, and prefill never takes all of the reader's slots;
 //   - late layers (not ready at needed_by) are counted and hedged, and go on until the deadline;
+//   - hints: rows that are only put into the reader's cache, while no step is under way;
 //   - bounds: beyond them Submit says busy; after Open nothing here allocates.
 // Reads make progress only inside Submit, Progress, Wait and Cancel. The promises of RowReader hold
 // for every layer: no late landing, skipped rows zeros, failed rows poison and marked.
@@ -61,6 +62,7 @@ struct TokenStep {
 class Prefetcher {
  public:
   static constexpr std::uint32_t kMaxLayers = 64;
+  static constexpr std::uint32_t kMostUnitRows = 1024;
 
   struct Options {
     std::uint32_t tickets = 8;     // steps that are not released yet, at most 1024
@@ -70,6 +72,10 @@ class Prefetcher {
     std::uint32_t prefill_slots = 4;         // of the reader's, at most one less than it has
     const Addressing* addressing = nullptr;  // null: no token steps; outlives the prefetcher
     std::uint32_t layers = 0;                // of the table, for token steps
+    // With a reader that has a cache: one of its slots is for hints; rows that are hinted and wait,
+    // at most; n-grams that are read at once and stay in the cache.
+    std::uint32_t hint_rows = 1u << 15;
+    std::vector<HotNgram> pinned;
   };
   // Sizes that suit a prefetcher: requests of 3,072 rows (64 tokens of 48), 16 of them, hedges.
   static RowReader::Options ReaderOptions();
@@ -85,6 +91,15 @@ class Prefetcher {
   SubmitStatus Submit(const TokenStep& step, Ticket* ticket);
   // The last refusal of Submit, for people.
   absl::Status refusal() const;
+
+  // Rows that a later step may want: they are put into the cache while no step is under way, or
+  // dropped. Returns how many rows were taken; `out` and `row_status` of the part are not looked
+  // at. Without a cache, and where rows are mapped, none are.
+  std::uint64_t Hint(const ReadPart& rows);
+  // All layers of the table by token ids; kNoAddressing or kBadTokens, else kStarted.
+  SubmitStatus Hint(const TokenSpan& tokens, std::uint64_t* taken);
+  // The n-grams of the cache with the most hits; looks at all of it, and allocates.
+  std::vector<HotNgram> Hottest(std::size_t most) const;
 
   // Drives everything; never blocks, except to flush reads whose deadline has passed.
   void Progress();
@@ -111,7 +126,7 @@ class Prefetcher {
   // To sleep outside: as RowReader::Arm.
   bool Arm(Instant now, RowReader::Nap* nap);
   // True while Progress has something to do.
-  bool busy() const { return pending_layers_ > 0 || reader_->hedging(); }
+  bool busy() const { return pending_layers_ > 0 || reader_->hedging() || hints_outstanding(); }
   // Grows whenever a read completes or a layer is settled.
   std::uint64_t events() const { return reader_->completions() + settled_; }
   const RowReader& reader() const { return *reader_; }
@@ -149,7 +164,32 @@ class Prefetcher {
     std::uint64_t reported = 0;                  // parts
   };
 
+  struct Hints {
+    std::uint32_t unit_rows = 1;
+    std::uint32_t units = 0, first = 0, count = 0;  // of the ring
+    std::vector<RowId> ids;                         // unit_rows a unit
+    std::vector<std::uint16_t> rows;                // of each unit
+    RowReader::Slot slot = RowReader::kNoSlot;      // of the one request
+    bool pinning = false;                           // it reads pinned n-grams
+    std::size_t first_pinned = 0, next_pinned = 0;
+    std::vector<RowId> flight_ids, token_ids;
+    std::vector<ReadStatus> status;
+    std::vector<std::byte> out;
+    std::vector<const std::byte*> from;
+  };
+
   Prefetcher(std::unique_ptr<RowReader> reader, const Options& options);
+  void OpenHints();
+  bool HintUnit(const RowId* ids, std::uint32_t rows);
+  template <class Next>
+  std::uint32_t LoadHints(Next next);
+  void StartHints();
+  void GatherHints();
+  void ServeHints();
+  bool hints_waiting() const {
+    return hints_.count > 0 || hints_.next_pinned < options_.pinned.size();
+  }
+  bool hints_outstanding() const { return hints_.slot != RowReader::kNoSlot || hints_waiting(); }
   void FillUnread(const ReadPart& part, ReadStatus why);
   std::uint32_t Missing(std::uint32_t index, std::uint32_t layer) const;
   Work* Find(Ticket ticket);
@@ -176,11 +216,13 @@ class Prefetcher {
 
   const Options options_;
   std::vector<Work> works_;
-  // Before the works' memory goes, its end marks the rows that are still being read.
+  Hints hints_;
+  // Before the memory of works and hints goes, its end marks the rows that are still being read.
   const std::unique_ptr<RowReader> reader_;
   const Clock& clock_;
   const std::vector<std::byte> zero_row_;
-  std::vector<Flight> flights_;  // by slot of the reader
+  std::vector<Flight> flights_;     // by slot of the reader
+  const std::uint32_t step_slots_;  // of them, for steps
   std::uint32_t flying_ = 0, prefill_flying_ = 0;
   std::uint32_t unstarted_ = 0;  // layers with rows that were not started
   std::uint32_t pending_layers_ = 0;

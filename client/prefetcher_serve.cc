@@ -8,11 +8,13 @@ namespace engram::client {
 
 void Prefetcher::Progress() {
   reader_->Progress();
-  if (pending_layers_ == 0) return;
-  const Instant now = clock_.Now();
-  if (flying_ > 0) Gather(now);
-  if (now >= next_due_) Overdue(now);
-  if (unstarted_ > 0) StartMore();
+  if (pending_layers_ > 0) {
+    const Instant now = clock_.Now();
+    if (flying_ > 0) Gather(now);
+    if (now >= next_due_) Overdue(now);
+    if (unstarted_ > 0) StartMore();
+  }
+  ServeHints();
 }
 
 void Prefetcher::Gather(Instant now) {
@@ -189,6 +191,8 @@ void Prefetcher::Release(Ticket ticket) {
 
 bool Prefetcher::Arm(Instant now, RowReader::Nap* nap) {
   nap->until = std::min(nap->until, next_due_);
+  const bool idle = flying_ == 0 && unstarted_ == 0;
+  if (idle && hints_waiting() && hints_.slot == RowReader::kNoSlot) return false;
   return (unstarted_ == 0 || flying_ > 0) && reader_->Arm(now, nap);
 }
 

@@ -29,6 +29,7 @@ void AddTo(const ReadCounters& counters, ReadTotals* totals) {
   totals->cache_misses += counters.cache_misses.value();
   totals->cache_evictions += counters.cache_evictions.value();
   totals->cache_bytes += counters.cache_bytes.value();
+  totals->rows_hinted += counters.rows_hinted.value();
   for (std::size_t fabric = 0; fabric < kFabricKinds; ++fabric) {
     for (std::size_t i = 0; i < kReadSecondsBuckets; ++i)
       totals->read_seconds[fabric][i] += counters.read_seconds[fabric][i].value();

@@ -68,6 +68,7 @@ struct ReadNumbers {
   Number cache_misses{};
   Number cache_evictions{};  // units that were put out
   Number cache_bytes{};      // of rows that are held now
+  Number rows_hinted{};      // taken to be put into the cache
   // engram_client_read_seconds {fabric}: batches, by the fabric of their last completion.
   std::array<std::array<Number, kReadSecondsBuckets>, kFabricKinds> read_seconds{};
   std::array<Number, kFabricKinds> read_ns_sum{};

@@ -1,6 +1,6 @@
 // RowReader: rows that the cache has, and rows that it is given. Mapped rows are left out: reading
 // one costs no more than looking it up.
-#include <array>
+#include <algorithm>
 
 #include "client/read_request.h"
 #include "client/row_lookups.h"
@@ -85,6 +85,23 @@ void RowReader::FillCache(Request& request, Part& part) {
                          UseOf(request.lane));
   }
   CountCache();
+}
+
+bool RowReader::UsesCache() {
+  if (options_.cache == nullptr) return false;
+  const RouteVersion pass = passes_.Enter();
+  const auto groups = options_.board->Current()->groups();
+  const bool messages = std::any_of(groups.begin(), groups.end(), [](const RouteGroup& group) {
+    return group.path_class != PathClass::kMapped;
+  });
+  passes_.Exit(pass);
+  return messages;
+}
+
+bool RowReader::PinCached(const CacheFill& unit) {
+  const bool pinned = options_.cache->Pin(unit);
+  CountCache();
+  return pinned;
 }
 
 void RowReader::CountCache() {

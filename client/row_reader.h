@@ -167,6 +167,11 @@ class RowReader {
   // Frees the slot; returns how many rows failed. REQUIRES: Done(slot).
   std::uint32_t Collect(Slot slot);
 
+  // Whether rows are looked up in the cache now: there is one, and not every route is mapped.
+  bool UsesCache();
+  // As RowCache::Pin.
+  bool PinCached(const CacheFill& unit);
+
   // To sleep without this object: what to wait for, and until when at most.
   struct Nap {
     std::array<pollfd, 256> fds;

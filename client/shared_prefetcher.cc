@@ -122,6 +122,37 @@ void SharedPrefetcher::Release(Ticket ticket) {
   Unlock();
 }
 
+std::uint64_t SharedPrefetcher::Hint(const ReadPart& rows) {
+  Lock();
+  const std::uint64_t taken = prefetcher_->Hint(rows);
+  WakeServer();
+  Unlock();
+  return taken;
+}
+
+absl::Status SharedPrefetcher::Hint(const TokenSpan& tokens, std::uint64_t* taken) {
+  Lock();
+  absl::Status status;
+  if (prefetcher_->Hint(tokens, taken) != SubmitStatus::kStarted) status = prefetcher_->refusal();
+  WakeServer();
+  Unlock();
+  return status;
+}
+
+std::vector<HotNgram> SharedPrefetcher::Hottest(std::size_t most) {
+  Lock();
+  std::vector<HotNgram> hottest = prefetcher_->Hottest(most);
+  Unlock();
+  return hottest;
+}
+
+bool SharedPrefetcher::has_cache() {
+  Lock();
+  const bool has = prefetcher_->reader().options().cache != nullptr;
+  Unlock();
+  return has;
+}
+
 SharedPrefetcher::Outcome SharedPrefetcher::OutcomeOf(Ticket ticket, std::uint32_t layer) {
   Lock();
   Outcome outcome;

@@ -59,6 +59,11 @@ class SharedPrefetcher {
     if (rows != nullptr) look(*rows, prefetcher_->State(ticket, layer) == LayerState::kPending);
     Unlock();
   }
+  // As those of Prefetcher. Without a poller, hints are read while somebody waits or polls.
+  std::uint64_t Hint(const ReadPart& rows);
+  absl::Status Hint(const TokenSpan& tokens, std::uint64_t* taken);
+  std::vector<HotNgram> Hottest(std::size_t most);
+  bool has_cache();
 
  private:
   SharedPrefetcher(std::unique_ptr<Prefetcher> prefetcher, int wake_fd);

@@ -116,10 +116,18 @@ class Table {
     std::uint32_t steps = 8;  // not released yet
     std::uint32_t max_step_rows = 1u << 18;
     bool poller = false;  // a thread serves; else callers that wait do
+    // Of the row cache (client/cache/); 0: none. Mapped rows are never cached.
+    std::uint64_t cache_bytes = 0;
+    // Empty, or a file that WriteHot wrote: its n-grams are read at once and stay in the cache.
+    std::string pinned_file;
   };
   // For steps: every layer's reads start at once. REQUIRES: it is destroyed before the table.
   absl::StatusOr<std::unique_ptr<SharedPrefetcher>> OpenPrefetcher(
       const PrefetcherOptions& options) const;
+  // Writes the n-grams of the prefetcher's cache that were hit most, at most `most` of them, to a
+  // file. FailedPrecondition: it has no cache.
+  absl::Status WriteHot(SharedPrefetcher& prefetcher, const std::string& path,
+                        std::size_t most) const;
   // What a failed row of a step means, as ReadRows says it.
   absl::Status Explain(const WorstRow& row, const ReadFailure& failure) const;
   // Registers a destination for this table's readers. REQUIRES: destroyed before the pool.

@@ -226,6 +226,8 @@ absl::StatusOr<std::unique_ptr<SharedPrefetcher>> Table::OpenPrefetcher(
   RowReader::Options reader_options = Prefetcher::ReaderOptions();
   reader_options.split_rows = spec().planes.size() == 2;
   reader_options.wait = state_->core->options().wait;
+  absl::Status cached = state_->OpenCache(from, &options, &reader_options);
+  if (!cached.ok()) return cached;
   auto reader = OpenReader(reader_options);
   if (!reader.ok()) return reader.status();
   auto prefetcher = Prefetcher::Open(*std::move(reader), options);

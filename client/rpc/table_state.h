@@ -26,6 +26,9 @@ struct Table::State {
   absl::StatusOr<std::unique_ptr<Desk>> Take();
   void GiveBack(std::unique_ptr<Desk> desk);
   RowReader::Options ReaderOptions(RowReader::Options options);
+  // What the two need for the row cache that is wanted, if one is (table_cache.cc).
+  absl::Status OpenCache(const PrefetcherOptions& wanted, Prefetcher::Options* options,
+                         RowReader::Options* reader_options) const;
   // One request of at most the desk's size.
   absl::Status Read(Desk& desk, std::span<const ReadPart> parts, Instant deadline);
   absl::Status Explain(RowId id, ReadStatus status, const ReadFailure& failure) const;
