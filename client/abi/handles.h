@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <new>
 #include <string>
@@ -101,6 +102,10 @@ void Init(Options* options) {
 absl::Status CheckForks();
 // What engram_set_log set.
 void Log(int level, const std::string& message);
+
+// Call on the steps of a prefetcher and its table (steps.cc).
+using StepsBody = std::function<absl::Status(SharedPrefetcher& steps, engram_table& table)>;
+engram_status CallSteps(engram_prefetcher* prefetcher, const StepsBody& body);
 
 }  // namespace engram::client::abi
 

@@ -186,6 +186,12 @@ absl::StatusOr<Table::PrefetcherOptions> TakePrefetcherOptions(
   if (ours.steps != 0) options.steps = ours.steps;
   if (ours.max_step_rows != 0) options.max_step_rows = ours.max_step_rows;
   options.poller = ours.poller == 1;
+  options.cache_bytes = ours.cache_bytes;
+  if (ours.pinned_file != nullptr) {
+    auto file = TakeName("options->pinned_file", ours.pinned_file);
+    if (!file.ok()) return file.status();
+    options.pinned_file = *std::move(file);
+  }
   *check_memory = ours.check_memory == 1;
   return options;
 }

@@ -57,6 +57,10 @@ struct engram_prefetcher : args::Handle {
   std::unique_ptr<SharedPrefetcher> steps;  // goes first
 };
 
+engram_status args::CallSteps(engram_prefetcher* prefetcher, const StepsBody& body) {
+  return Call(prefetcher, [&] { return body(*prefetcher->steps, *prefetcher->table); });
+}
+
 namespace {
 
 engram_ticket Pack(Ticket ticket) { return std::uint64_t{ticket.generation} << 32 | ticket.index; }

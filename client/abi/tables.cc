@@ -133,6 +133,11 @@ engram_stats StatsOf(const engram_table& table) {
   stats.rows_joined = totals.rows_joined;
   stats.leases_expired = totals.leases_expired;
   stats.peers_abandoned = totals.abandoned;
+  stats.cache_hits = totals.cache_hits;
+  stats.cache_misses = totals.cache_misses;
+  stats.cache_evictions = totals.cache_evictions;
+  stats.cache_bytes = totals.cache_bytes;
+  stats.rows_hinted = totals.rows_hinted;
   return stats;
 }
 

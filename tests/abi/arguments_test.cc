@@ -234,6 +234,11 @@ TEST(StepArgumentsTest, TakesOptionsAndKinds) {
   options.poller = 1;
   EXPECT_EQ(TakePrefetcherOptions(&options, &check)->steps, 3u);
   EXPECT_TRUE(TakePrefetcherOptions(&options, &check)->poller);
+  EXPECT_EQ(TakePrefetcherOptions(&options, &check)->cache_bytes, 0u);
+  options.cache_bytes = 1 << 20;
+  options.pinned_file = "hot";
+  EXPECT_EQ(TakePrefetcherOptions(&options, &check)->cache_bytes, 1u << 20);
+  EXPECT_EQ(TakePrefetcherOptions(&options, &check)->pinned_file, "hot");
   options.poller = 2;
   EXPECT_FALSE(TakePrefetcherOptions(&options, &check).ok());
   EXPECT_EQ(*TakeKind(ENGRAM_STEP_PREFILL), StepKind::kPrefill);

@@ -227,6 +227,11 @@ typedef struct engram_stats {
   uint64_t rows_joined;     /* copied from a read that another step had under way */
   uint64_t leases_expired;  /* batches read again because a lease ran out */
   uint64_t peers_abandoned; /* nodes whose reads were flushed: a deadline, a cancel, a late node */
+  uint64_t cache_hits;      /* rows that were looked up and found in the row cache */
+  uint64_t cache_misses;
+  uint64_t cache_evictions; /* n-grams that made room for others */
+  uint64_t cache_bytes;     /* of the rows that are cached now */
+  uint64_t rows_hinted;     /* taken to be cached */
 } engram_stats;
 
 ENGRAM_API engram_status engram_table_get_stats(const engram_table* table, engram_stats* stats);
@@ -303,6 +308,10 @@ typedef struct engram_prefetcher_options {
   uint32_t check_memory;  /* 1, to find mistakes: each submit looks its output up in the process's
                              memory map, so that freed or read-only memory is INVALID_ARGUMENT
                              instead of a fault; some tens of microseconds a step */
+  uint64_t cache_bytes;   /* of a cache of rows that were read before; 0: none. Rows that are mapped
+                             are not cached: reading one costs no more than looking it up */
+  const char* pinned_file; /* NULL, or a file of engram_dump_hot: its n-grams are read at once, stay
+                              in the cache and take a quarter of it at most */
 } engram_prefetcher_options;
 
 ENGRAM_API void engram_prefetcher_options_init(engram_prefetcher_options* options);
@@ -412,6 +421,24 @@ ENGRAM_API engram_status engram_prefetcher_cancel(engram_prefetcher* prefetcher,
 /* Cancels what is pending; the output is the caller's again. Released tickets are ignored. */
 ENGRAM_API engram_status engram_prefetcher_release(engram_prefetcher* prefetcher,
                                                    engram_ticket ticket);
+
+/* ---- the row cache of a prefetcher ----
+ *
+ * Hints are rows that a later step may want. They are put into the cache while no step is under
+ * way, and dropped when there are too many, no cache, or when rows are mapped; a prefetcher without
+ * a poller reads them while its callers wait or poll. *taken, which may be NULL, is how many rows
+ * were not dropped at once. */
+ENGRAM_API engram_status engram_prefetcher_hint(engram_prefetcher* prefetcher,
+                                                const engram_rows* rows, uint64_t* taken);
+/* All rows of the tokens. */
+ENGRAM_API engram_status engram_prefetcher_hint_tokens(engram_prefetcher* prefetcher,
+                                                       const engram_tokens* tokens,
+                                                       uint64_t* taken);
+/* Writes the n-grams that the cache gave most often, at most max_ngrams (0: 100,000), hottest
+ * first, to a text file that pinned_file takes. Looks at the whole cache: steps wait meanwhile,
+ * some milliseconds a 100 MiB. FAILED_PRECONDITION: the prefetcher has no cache. */
+ENGRAM_API engram_status engram_dump_hot(engram_prefetcher* prefetcher, const char* file,
+                                         uint64_t max_ngrams);
 
 #ifdef __cplusplus
 }

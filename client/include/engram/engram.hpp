@@ -171,6 +171,8 @@ class Prefetcher {
     std::uint32_t steps = 0;
     std::uint32_t max_step_rows = 0;
     bool poller = false;
+    std::uint64_t cache_bytes = 0;  // of the row cache; 0: none
+    std::string pinned_file;        // of DumpHot; empty: none
   };
   Prefetcher(const Table& table, const Options& options) {
     engram_prefetcher_options given;
@@ -178,6 +180,8 @@ class Prefetcher {
     given.steps = options.steps;
     given.max_step_rows = options.max_step_rows;
     given.poller = options.poller ? 1 : 0;
+    given.cache_bytes = options.cache_bytes;
+    if (!options.pinned_file.empty()) given.pinned_file = options.pinned_file.c_str();
     engram_prefetcher* prefetcher = nullptr;
     detail::Check(engram_prefetcher_open(table.handle(), &given, &prefetcher));
     prefetcher_.reset(prefetcher);
@@ -205,6 +209,22 @@ class Prefetcher {
   }
   void Release(engram_ticket ticket) {
     detail::Check(engram_prefetcher_release(prefetcher_.get(), ticket));
+  }
+  // Rows that a later step may want are put into the cache; returns how many were taken.
+  std::uint64_t Hint(engram_rows rows) {
+    rows.struct_size = sizeof rows;
+    std::uint64_t taken = 0;
+    detail::Check(engram_prefetcher_hint(prefetcher_.get(), &rows, &taken));
+    return taken;
+  }
+  std::uint64_t Hint(engram_tokens tokens) {
+    tokens.struct_size = sizeof tokens;
+    std::uint64_t taken = 0;
+    detail::Check(engram_prefetcher_hint_tokens(prefetcher_.get(), &tokens, &taken));
+    return taken;
+  }
+  void DumpHot(const std::string& file, std::uint64_t max_ngrams = 0) {
+    detail::Check(engram_dump_hot(prefetcher_.get(), file.c_str(), max_ngrams));
   }
   engram_prefetcher* handle() const noexcept { return prefetcher_.get(); }
 

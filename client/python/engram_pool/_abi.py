@@ -58,7 +58,8 @@ class Rows(Sized):
 
 class PrefetcherOptions(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("steps", c.c_uint32), ("max_step_rows", c.c_uint32),
-                ("poller", c.c_uint32), ("reserved", c.c_uint32)]
+                ("poller", c.c_uint32), ("check_memory", c.c_uint32), ("cache_bytes", c.c_uint64),
+                ("pinned_file", c.c_char_p)]
 
 
 class Step(Sized):
@@ -70,7 +71,9 @@ class Step(Sized):
 class Stats(Sized):
     COUNTERS = ("rows_ok", "rows_failed", "rows_skipped", "rows_duplicate", "rows_retried", "seal_failures",
                 "bytes_read", "batches", "rows_mapped", "rows_stream", "rows_ofi", "layers_ready", "layers_failed",
-                "layers_cancelled", "layers_late", "rows_late", "hedges_started", "hedges_won", "rows_joined")
+                "layers_cancelled", "layers_late", "rows_late", "hedges_started", "hedges_won", "rows_joined",
+                "leases_expired", "peers_abandoned", "cache_hits", "cache_misses", "cache_evictions", "cache_bytes",
+                "rows_hinted")
     _fields_ = [("struct_size", c.c_size_t)] + [(name, c.c_uint64) for name in COUNTERS]
 
 
@@ -113,6 +116,9 @@ def _load():
         "engram_prefetcher_poll": (c.c_int, [handle, c.c_uint64, c.c_uint32, c.POINTER(c.c_int), c.POINTER(c.c_int)]),
         "engram_prefetcher_cancel": (c.c_int, [handle, c.c_uint64, c.c_int32]),
         "engram_prefetcher_release": (c.c_int, [handle, c.c_uint64]),
+        "engram_prefetcher_hint": (c.c_int, [handle, c.POINTER(Rows), c.POINTER(c.c_uint64)]),
+        "engram_prefetcher_hint_tokens": (c.c_int, [handle, c.POINTER(Tokens), c.POINTER(c.c_uint64)]),
+        "engram_dump_hot": (c.c_int, [handle, c.c_char_p, c.c_uint64]),
     }
     for name, (result, arguments) in prototypes.items():
         function = getattr(library, name, None)

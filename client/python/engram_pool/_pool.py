@@ -1,5 +1,6 @@
 """Pool and Table: NumPy in, NumPy out, over the C ABI. ctypes releases the GIL around every call."""
 import ctypes as c
+import os
 import threading
 import weakref
 from collections import namedtuple
@@ -57,9 +58,13 @@ class Pool:
         self._tables = weakref.WeakSet()
         weakref.finalize(self, self._handle.close)
 
-    def table(self, name, *, spec_digest=None, content_digest=None, timeout=None):
-        """Opens `name@version`; digests that are given must match."""
-        return Table(self, name, spec_digest, content_digest, timeout)
+    def table(self, name, *, spec_digest=None, content_digest=None, timeout=None, cache_bytes=0, pinned=None):
+        """Opens `name@version`; digests that are given must match.
+
+        cache_bytes: of a cache of the rows that `prefetch` reads; 0: none. Rows that are mapped are not cached. pinned: a
+        file of Table.dump_hot, whose n-grams are read with the first step or hint and stay in the cache.
+        """
+        return Table(self, name, spec_digest, content_digest, timeout, cache_bytes, pinned)
 
     def close(self):
         """Closes the tables, then says goodbye to every node. Idempotent."""
@@ -80,7 +85,7 @@ class Table:
     layers, columns, planes: named tuples; rows, row_bytes, lookback: numbers; digest: of the content; spec_digest, uid, name.
     """
 
-    def __init__(self, pool, name, spec_digest, content_digest, timeout):
+    def __init__(self, pool, name, spec_digest, content_digest, timeout, cache_bytes=0, pinned=None):
         options = _abi.TableOptions(expected_spec_digest=_text(spec_digest), expected_content_digest=_text(content_digest),
                                     open_timeout_ns=_ns(timeout))
         handle = c.c_void_p()
@@ -88,6 +93,7 @@ class Table:
             check(library.engram_table_open(opener, _text(name), c.byref(options), c.byref(handle)))
             self._handle = Handle(f"table {name}", handle, library.engram_table_close, parent=pool._handle)
         self._pool = pool
+        self._cache = {"cache_bytes": cache_bytes, "pinned_file": os.fsencode(pinned) if pinned is not None else None}
         self._prefetcher_lock, self._prefetcher = threading.Lock(), None
         weakref.finalize(self, self._handle.close)
         pool._tables.add(self)
@@ -172,14 +178,37 @@ class Table:
                             timeout_ns=_ns(timeout))
         return Step(self, self._steps(), request, result, timeout, (arguments, needed))
 
+    def hint(self, tokens, *, dead=None, lookback=(), lookback_dead=None):
+        """The tokens' rows may be wanted soon: they are cached while no step is under way. Returns how many rows were not
+        dropped at once; 0 without cache_bytes and where rows are mapped."""
+        arguments = _TokenArguments(tokens, dead, lookback, lookback_dead)
+        return self._hint(library.engram_prefetcher_hint_tokens, arguments.struct)
+
+    def hint_rows(self, rows, *, layer=None):
+        """As hint, by row numbers as read_rows takes them."""
+        wanted = ids(rows, "rows")
+        return self._hint(library.engram_prefetcher_hint, _abi.Rows(ids=pointer(wanted), count=wanted.size, id_type=1,
+                                                                    layer_index=self._layer_index(layer)))
+
+    def _hint(self, function, request):
+        taken = c.c_uint64()
+        with self._steps() as handle:
+            check(function(handle, c.byref(request), c.byref(taken)))
+        return taken.value
+
+    def dump_hot(self, file, max_ngrams=100_000):
+        """Writes the n-grams that the cache gave most often to a text file, for `pinned` of a later Pool.table."""
+        with self._steps() as handle:
+            check(library.engram_dump_hot(handle, os.fsencode(file), max_ngrams))
+
     def _steps(self):
         """The handle of the table's prefetcher, opened with the first step."""
         with self._prefetcher_lock:
             if self._prefetcher is None:
                 handle = c.c_void_p()
                 with self._handle as table:
-                    check(library.engram_prefetcher_open(table, c.byref(_abi.PrefetcherOptions(steps=64, poller=1)),
-                                                         c.byref(handle)))
+                    options = _abi.PrefetcherOptions(steps=64, poller=1, **self._cache)
+                    check(library.engram_prefetcher_open(table, c.byref(options), c.byref(handle)))
                     self._prefetcher = Handle(f"the prefetcher of table {self.name}", handle,
                                               library.engram_prefetcher_close, parent=self._handle)
                 weakref.finalize(self, self._prefetcher.close)
