@@ -16,20 +16,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "client/gpu/host_device.h"
+#include "client/gpu/pattern.h"
 #include "client/gpu/ring.h"
 #include "fabric/fabric.h"
 #include "fabric/target.h"
 
 namespace engram::client::gpu {
-
-// Word `index` of what round `seed` reads.
-ENGRAM_HOST_DEVICE constexpr std::uint64_t PatternWord(std::uint64_t seed, std::uint64_t index) {
-  std::uint64_t mixed = seed * 0x9e3779b97f4a7c15u + index;
-  mixed = (mixed ^ (mixed >> 30)) * 0xbf58476d1ce4e5b9u;
-  mixed = (mixed ^ (mixed >> 27)) * 0x94d049bb133111ebu;
-  return mixed ^ (mixed >> 31);
-}
 
 // A GPU as direct landing needs it.
 class LandingDevice {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "client/gpu/pattern.h"
+
 namespace engram::client::gpu {
 namespace {
 
@@ -138,6 +140,24 @@ __global__ void DeliverKernel(Landing from, Output to, Delivery delivery) {
   }
 }
 
+// Loads are volatile: none of them is made before the wait has ended.
+__global__ void CheckKernel(const volatile std::uint64_t* memory, std::size_t words,
+                            std::uint64_t seed, const Word* word, Word round,
+                            std::uint64_t limit_ns, CheckResult* result) {
+  __shared__ bool seen;
+  DeviceModel model;
+  if (threadIdx.x == 0) seen = AwaitReached(model, word, round, limit_ns);
+  __syncthreads();
+  if (!seen) {
+    if (threadIdx.x == 0) atomicAdd(&result->blocks_timed_out, 1);
+    return;
+  }
+  unsigned long long stale = 0;
+  for (std::size_t i = FirstOf(); i < words; i += StepOf())
+    stale += memory[i] != PatternWord(seed, i);
+  if (stale != 0) atomicAdd(&result->stale, stale);
+}
+
 template <class Output>
 cudaError_t Deliver(const Landing& from, const Output& to, const Delivery& delivery,
                     cudaStream_t stream) {
@@ -182,6 +202,14 @@ cudaError_t LaunchDeliver(const Landing& from, const Bf16Output& to, const Deliv
 cudaError_t LaunchDeliver(const Landing& from, const PlanesOutput& to, const Delivery& delivery,
                           cudaStream_t stream) {
   return Deliver(from, to, delivery, stream);
+}
+
+cudaError_t LaunchCheck(const std::uint64_t* memory, std::size_t words, std::uint64_t seed,
+                        const Word* word, Word round, std::uint64_t limit_ns, CheckResult* result,
+                        cudaStream_t stream) {
+  CheckKernel<<<kMaxPostBlocks, kThreads, 0, stream>>>(memory, words, seed, word, round, limit_ns,
+                                                       result);
+  return cudaGetLastError();
 }
 
 }  // namespace engram::client::gpu

@@ -58,4 +58,15 @@ cudaError_t LaunchDeliver(const Landing& from, const Bf16Output& to, const Deliv
 cudaError_t LaunchDeliver(const Landing& from, const PlanesOutput& to, const Delivery& delivery,
                           cudaStream_t stream);
 
+// What the kernel of LaunchCheck found, in GPU memory; zeros before.
+struct CheckResult {
+  unsigned long long stale = 0;
+  std::uint32_t blocks_timed_out = 0;
+};
+// Waits until `word`, in host memory, reaches `round`, at most `limit_ns`; then counts the words of
+// `memory` that are not PatternWord(seed, index). For client/gpu/gpu_direct.h.
+cudaError_t LaunchCheck(const std::uint64_t* memory, std::size_t words, std::uint64_t seed,
+                        const Word* word, Word round, std::uint64_t limit_ns, CheckResult* result,
+                        cudaStream_t stream);
+
 }  // namespace engram::client::gpu

@@ -207,8 +207,6 @@ void HashEqualsTheCpu() {
 
 struct Scene {
   explicit Scene(Word first_sequence) {
-    auto own = std::make_unique<TableReads>(4, kFormat.row_bytes());
-    reads = own.get();
     GpuRing::Options options;
     options.shape.slots = 2;
     options.shape.layers = kLayers;
@@ -219,7 +217,12 @@ struct Scene {
     options.service.layers = {{0, kLayerRows}, {kLayerRows, kLayerRows}};
     options.wait_limit_ns = kLimitNs;
     options.first_sequence = first_sequence;
-    auto opened = GpuRing::Open(std::move(own), options);
+    const auto open_reads = [this](std::span<std::byte>) {
+      auto own = std::make_unique<TableReads>(4, kFormat.row_bytes());
+      reads = own.get();
+      return own;
+    };
+    auto opened = GpuRing::Open(open_reads, options);
     if (!opened.ok()) std::printf("%s\n", std::string(opened.status().message()).c_str());
     REQUIRE(opened.ok());
     ring = *std::move(opened);

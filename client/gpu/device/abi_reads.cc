@@ -15,20 +15,30 @@ std::uint64_t FromNow(Instant until, Instant now) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<AbiReads>> AbiReads::Open(engram_table* table, std::uint32_t steps,
-                                                         std::uint32_t max_step_rows) {
-  std::unique_ptr<AbiReads> out(new AbiReads);
+                                                         std::uint32_t max_step_rows,
+                                                         std::span<std::byte> landing) {
+  std::unique_ptr<AbiReads> out(new AbiReads(table));
   engram_prefetcher_options options;
   engram_prefetcher_options_init(&options);
   options.steps = steps;
   options.max_step_rows = max_step_rows;
-  const engram_status status = engram_prefetcher_open(table, &options, &out->prefetcher_);
+  engram_status status = engram_prefetcher_open(table, &options, &out->prefetcher_);
+  if (status == ENGRAM_OK) {
+    status =
+        engram_table_register_destination(table, landing.data(), landing.size(), &out->landing_);
+  }
   if (status != ENGRAM_OK) {
-    return absl::UnavailableError(absl::StrCat(
-        "the prefetcher of a ring: ", engram_status_name(status), ": ", engram_last_error()));
+    return absl::UnavailableError(absl::StrCat("the reads of a ring: ", engram_status_name(status),
+                                               ": ", engram_last_error()));
   }
   out->tickets_.resize(steps);
   out->layers_.reserve(Prefetcher::kMaxLayers);
   return out;
+}
+
+AbiReads::~AbiReads() {
+  engram_prefetcher_close(prefetcher_);
+  if (landing_ != 0) engram_table_unregister_destination(table_, landing_);
 }
 
 StepReads::Started AbiReads::Submit(const Step& step, Ticket* ticket) {
@@ -59,6 +69,7 @@ StepReads::Started AbiReads::Submit(const Step& step, Ticket* ticket) {
   out.layers = static_cast<std::uint32_t>(layers_.size());
   out.layer_rows = layers_.data();
   out.timeout_ns = FromNow(step.deadline, now);
+  out.destination = landing_;
   switch (engram_prefetcher_submit(prefetcher_, &out, &*free)) {
     case ENGRAM_OK: break;
     case ENGRAM_RESOURCE_EXHAUSTED: *free = 0; return Started::kBusy;

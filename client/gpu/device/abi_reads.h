@@ -5,6 +5,7 @@
 #include <engram/engram.h>
 
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -14,10 +15,12 @@ namespace engram::client::gpu {
 
 class AbiReads final : public StepReads {
  public:
-  // For `steps` steps at once of at most `max_step_rows` rows. The table outlives this.
+  // For `steps` steps at once of at most `max_step_rows` rows, which land in `landing`: it is
+  // registered with the table, so that rows land there on every fabric. Both outlive this.
   static absl::StatusOr<std::unique_ptr<AbiReads>> Open(engram_table* table, std::uint32_t steps,
-                                                        std::uint32_t max_step_rows);
-  ~AbiReads() override { engram_prefetcher_close(prefetcher_); }
+                                                        std::uint32_t max_step_rows,
+                                                        std::span<std::byte> landing);
+  ~AbiReads() override;
 
   Started Submit(const Step& step, Ticket* ticket) override;
   // State() looks by itself.
@@ -26,7 +29,9 @@ class AbiReads final : public StepReads {
   void Release(Ticket ticket) override;
 
  private:
-  AbiReads() = default;
+  explicit AbiReads(engram_table* table) : table_(table) {}
+  engram_table* const table_;
+  engram_destination landing_ = 0;
   engram_prefetcher* prefetcher_ = nullptr;
   std::vector<engram_ticket> tickets_;  // by Ticket::index; 0: free
   std::vector<engram_layer_rows> layers_;

@@ -147,9 +147,10 @@ absl::StatusOr<std::unique_ptr<gpu::GpuRing>> OpenRing(engram_table* table,
   if (absl::Status status = gpu::RingService::Check(out.shape, out.shape.layers); !status.ok())
     return status;
   const std::uint64_t rows = out.shape.layer_rows() * out.shape.layers;
-  auto reads = gpu::AbiReads::Open(table, out.shape.slots, static_cast<std::uint32_t>(rows));
-  if (!reads.ok()) return reads.status();
-  return gpu::GpuRing::Open(*std::move(reads), out);
+  const auto open_reads = [&](std::span<std::byte> landing) {
+    return gpu::AbiReads::Open(table, out.shape.slots, static_cast<std::uint32_t>(rows), landing);
+  };
+  return gpu::GpuRing::Open(open_reads, out);
 }
 
 }  // namespace

@@ -6,40 +6,75 @@
 
 namespace engram::client::gpu {
 
-absl::StatusOr<std::unique_ptr<GpuRing>> GpuRing::Open(std::unique_ptr<StepReads> reads,
+absl::StatusOr<std::unique_ptr<GpuRing>> GpuRing::Open(const OpenReads& open_reads,
                                                        const Options& options) {
   const CurrentDevice current(options.device);
   if (!current.status().ok()) return current.status();
-  std::unique_ptr<GpuRing> ring(new GpuRing(std::move(reads), options));
-  if (absl::Status status = ring->Start(); !status.ok()) return status;
+  std::unique_ptr<GpuRing> ring(new GpuRing(options));
+  // Numbers are checked before memory of that size is asked for.
+  absl::Status status = ring->Check();
+  if (status.ok()) status = ring->Allocate();
+  if (status.ok()) status = ring->Start(open_reads);
+  if (!status.ok()) return status;
   return ring;
 }
 
-absl::Status GpuRing::Start() {
+absl::Status GpuRing::Check() const {
   const RingShape& shape = options_.shape;
   if (options_.format.row_bytes() > shape.row_bytes) {
     return absl::InvalidArgumentError(absl::StrCat("rows of ", shape.row_bytes, " bytes hold no ",
                                                    options_.format.value_bytes,
                                                    " values and their scales"));
   }
-  // Its numbers are checked before memory of that size is asked for.
-  host_view_.shape = shape;
-  if (auto checked = RingService::Check(shape, options_.service.layers.size()); !checked.ok())
-    return checked;
-  auto shared = PinnedMemory::Create(shape.shared_bytes());
-  if (!shared.ok()) return shared.status();
-  auto landing = PinnedMemory::Create(shape.landing_bytes());
+  if (options_.direct &&
+      (!shape.failed_are_marked || shape.row_stride < shape.row_bytes + kSealBytes)) {
+    return absl::InvalidArgumentError(
+        "rows that land in the GPU's memory have their seals behind them, and marks of those that "
+        "failed");
+  }
+  return RingService::Check(shape, options_.service.layers.size());
+}
+
+absl::Status GpuRing::Allocate() {
+  const RingShape& shape = options_.shape;
+  const auto pinned = [](std::size_t bytes, PinnedMemory* to) {
+    auto made = PinnedMemory::Create(bytes);
+    if (made.ok()) *to = *std::move(made);
+    return made.status();
+  };
+  absl::Status status = pinned(shape.shared_bytes(), &shared_);
+  if (status.ok()) status = pinned(sizeof(Word), &corrupt_);
+  if (!status.ok()) return status;
+  if (!options_.direct) {
+    if (status = pinned(shape.landing_bytes(), &host_landing_); !status.ok()) return status;
+    host_view_ = {shape, shared_.host(), host_landing_.host()};
+    device_view_ = {shape, shared_.device(), host_landing_.device()};
+    return absl::OkStatus();
+  }
+  auto landing = DeviceMemory::Create(shape.landing_bytes());
   if (!landing.ok()) return landing.status();
-  shared_ = *std::move(shared);
-  landing_ = *std::move(landing);
-  host_view_ = {shape, shared_.host(), landing_.host()};
-  device_view_ = {shape, shared_.device(), landing_.device()};
+  device_landing_ = *std::move(landing);
+  seals_ = std::make_unique<SealArrays>(options_.table, shape.row_bytes);
+  auto weights =
+      DeviceMemory::CopyOf(seals_->weights().data(), seals_->weights().size() * sizeof(Word));
+  if (!weights.ok()) return weights.status();
+  seal_weights_ = *std::move(weights);
+  host_view_ = {shape, shared_.host(), device_landing_.as<std::byte>()};
+  device_view_ = {shape, shared_.device(), device_landing_.as<std::byte>()};
+  return absl::OkStatus();
+}
+
+absl::Status GpuRing::Start(const OpenReads& open_reads) {
+  const RingShape& shape = options_.shape;
   std::vector<DeviceSlot> slots(shape.slots);
   for (std::uint32_t i = 0; i < shape.slots; ++i)
     StartSlot(host_view_.words(i), slots[i], options_.first_sequence);
   auto copied = DeviceMemory::CopyOf(slots.data(), slots.size() * sizeof(DeviceSlot));
   if (!copied.ok()) return copied.status();
   slots_ = *std::move(copied);
+  auto reads = open_reads({host_view_.landing, shape.landing_bytes()});
+  if (!reads.ok()) return reads.status();
+  reads_ = *std::move(reads);
   auto service = RingService::Open(host_view_, reads_.get(), options_.service);
   if (!service.ok()) return service.status();
   service_ = *std::move(service);
@@ -49,9 +84,11 @@ absl::Status GpuRing::Start() {
   return absl::OkStatus();
 }
 
+// The landing buffers go last, after the reads that know them.
 GpuRing::~GpuRing() {
   poller_.reset();
   service_.reset();
+  reads_.reset();
 }
 
 absl::Status GpuRing::CheckPlace(std::uint32_t slot, std::uint32_t layer) const {
@@ -83,6 +120,30 @@ absl::Status GpuRing::Wait(std::uint32_t slot, std::uint32_t layer, cudaStream_t
                                             layer, options_.wait_limit_ns, stream));
 }
 
+// Where the CPU has written the rows it has checked their seals, and written zeros and poison.
+Landing GpuRing::LandingOf(std::uint32_t slot, std::uint32_t layer) const {
+  const RingShape& shape = options_.shape;
+  Landing from;
+  from.rows = device_view_.rows(slot, layer);
+  from.row_stride = shape.row_stride;
+  if (!options_.direct) return from;
+  from.failed = device_view_.failed(slot, layer);
+  const std::byte* const ids =
+      device_view_.ids(slot) + std::size_t{layer} * shape.columns * shape.id_bytes();
+  if (shape.wide_ids) {
+    from.ids64 = reinterpret_cast<const std::int64_t*>(ids);
+  } else {
+    from.ids32 = reinterpret_cast<const std::int32_t*>(ids);
+  }
+  from.id_columns = shape.columns;
+  from.id_token_stride = std::size_t{shape.layers} * shape.columns;
+  from.check_seals = true;
+  from.seal = seals_->view();
+  from.seal.weights = seal_weights_.as<std::uint32_t>();
+  from.first_row = options_.service.layers[layer].first_row;
+  return from;
+}
+
 absl::Status GpuRing::Deliver(std::uint32_t slot, std::uint32_t layer, const Output& out,
                               cudaStream_t stream) {
   const RingShape& shape = options_.shape;
@@ -91,10 +152,7 @@ absl::Status GpuRing::Deliver(std::uint32_t slot, std::uint32_t layer, const Out
     return absl::InvalidArgumentError(absl::StrCat(
         "output for ", out.tokens, " tokens; the ring was opened for ", shape.max_tokens));
   }
-  Landing from;
-  from.rows = device_view_.rows(slot, layer);
-  from.row_stride = shape.row_stride;
-  from.failed = device_view_.failed(slot, layer);
+  const Landing from = LandingOf(slot, layer);
   Delivery delivery;
   delivery.tokens = out.tokens;
   delivery.columns = shape.columns;
@@ -102,6 +160,7 @@ absl::Status GpuRing::Deliver(std::uint32_t slot, std::uint32_t layer, const Out
   delivery.column_rows = out.column_major ? out.tokens : 1;
   delivery.device = slots_.as<DeviceSlot>() + slot;
   delivery.layer = layer;
+  delivery.corrupt = reinterpret_cast<Word*>(corrupt_.device());
   if (out.bf16.rows != nullptr) {
     Bf16Output to = out.bf16;
     to.format = options_.format;
