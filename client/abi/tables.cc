@@ -28,8 +28,7 @@ absl::StatusOr<std::unique_ptr<engram_pool>> OpenPool(const engram_pool_options*
   auto taken = args::TakePoolOptions(options, std::getenv("ENGRAM_ENDPOINT"), args::ContextFile());
   if (!taken.ok()) return taken.status();
   taken->log = args::Log;
-  if (const char* provider = std::getenv("ENGRAM_OFI_PROVIDER")) taken->ofi_provider = provider;
-  if (const char* host = std::getenv("ENGRAM_OFI_HOST")) taken->ofi_bind = host;
+  engram::client::TakeFabricEnvironment(&*taken);
   if (absl::Status status = args::CheckForks(); !status.ok()) return status;
   auto opened = Pool::Open(*taken);
   if (!opened.ok()) return opened.status();

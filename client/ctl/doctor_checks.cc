@@ -190,6 +190,10 @@ Check CheckFabrics(const Host& host) {
       absl::StrAppend(&check.value, ", ofi (", absl::StrJoin(*providers, ", "), ")");
     }
   }
+  if (host.ucx_version) {
+    const auto version = host.ucx_version();
+    if (version.ok()) absl::StrAppend(&check.value, ", ucx (", *version, ")");
+  }
   absl::StrAppend(&check.value,
                   rdma.empty() ? "; no RDMA device" : "; RDMA: " + absl::StrJoin(rdma, ", "));
   return check;

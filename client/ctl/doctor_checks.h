@@ -46,6 +46,8 @@ struct Host {
   std::function<std::int64_t()> unix_seconds;
   // libfabric providers that can be opened for remote reads, by name.
   std::function<absl::StatusOr<std::vector<std::string>>()> fabric_providers;
+  // The version of UCX, where it is installed.
+  std::function<absl::StatusOr<std::string>()> ucx_version;
 
   static Host Real();
 };

@@ -30,7 +30,7 @@ inline constexpr std::uint16_t kDefaultPort = 7700;
 struct LocalPoolSettings {
   std::uint32_t nodes = 3;
   std::uint64_t memory_per_node = std::uint64_t{1} << 30;
-  std::string fabric = "auto";  // auto, mapped, stream, ofi
+  std::string fabric = "auto";  // auto, mapped, stream, ofi, ucx
   std::string endpoint;         // HOST:PORT, once chosen
 };
 

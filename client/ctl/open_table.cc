@@ -15,6 +15,7 @@ absl::StatusOr<OpenTable> OpenForReading(const Invocation& invocation, const Tab
   options.endpoints = {*endpoint};
   options.client_name = "engramctl";
   options.connect_timeout = *limit;
+  client::TakeFabricEnvironment(&options);
   if (!fabric.empty() && fabric != "auto") {
     const auto kind = ParseFabricKind(fabric);
     if (!kind.ok()) return UsageError("--fabric: " + std::string(kind.status().message()));

@@ -25,7 +25,7 @@ _engramctl() {
   done
   case $before in
     -o|--output) COMPREPLY=($(compgen -W "wide json yaml name hex npy" -- "$word")); return ;;
-    --fabric) COMPREPLY=($(compgen -W "auto mapped stream ofi" -- "$word")); return ;;
+    --fabric) COMPREPLY=($(compgen -W "auto mapped stream ofi ucx" -- "$word")); return ;;
     --for) COMPREPLY=($(compgen -W "ready deleted" -- "$word")); return ;;
     --seal) COMPREPLY=($(compgen -W "crc32c none" -- "$word")); return ;;
     --checkpoint|--data-dir) COMPREPLY=($(compgen -d -- "$word")); return ;;

@@ -10,6 +10,7 @@
 #include "client/ctl/printer.h"
 #include "client/ctl/verbs.h"
 #include "fabric/ofi/provider.h"
+#include "fabric/ucx/libucx.h"
 
 namespace engram::ctl {
 namespace {
@@ -79,6 +80,7 @@ absl::Status Doctor(const Invocation& invocation) {
       return absl::NotFoundError("no provider can do remote reads");
     return providers;
   };
+  host.ucx_version = fabric::ucx::UcxVersion;
   std::vector<Check> checks = RunChecks(host);
   checks.push_back(CheckPool(invocation));
   if (*format == Format::kTable) {

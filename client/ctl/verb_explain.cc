@@ -181,7 +181,7 @@ Action DeclareExplain(Options app) {
   app.Word("NOUN", &options->noun, "table");
   app.Word("NAME", &options->name, "NAME@VERSION");
   app.RequiredText("--tokens", &options->tokens, "Raw token ids, oldest first: 22898,19737,270");
-  app.Text("--fabric", &options->fabric, "Paths over mapped, stream or ofi only (auto)");
+  app.Text("--fabric", &options->fabric, "Paths over mapped, stream, ofi or ucx only (auto)");
   app.Number("--position", &options->position, "Explain this token; -1 is the last (-1)");
   return [options](const Invocation& invocation) { return Run(*options, invocation); };
 }

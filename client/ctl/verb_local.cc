@@ -59,10 +59,6 @@ absl::StatusOr<LocalPoolRequest> Request(const Wanted& options) {
       if (std::find(known.begin(), known.end(), name) == known.end()) {
         return UsageError("--fabric: " + UnknownWord("fabric", name, known));
       }
-      if (name == "ucx") {
-        return absl::UnimplementedError(
-            "--fabric ucx: this build has no ucx fabric yet; use auto, mapped, stream or ofi");
-      }
     }
     request.fabric = options.fabric;
   }

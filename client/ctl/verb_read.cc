@@ -143,7 +143,7 @@ Action DeclareRead(Options app) {
   app.Text("--tokens", &wanted->tokens, "Raw token ids, oldest first: the rows of one of them");
   app.Number("--position", &wanted->position, "Which of the tokens; -1 is the last (-1)");
   app.Number("--layer", &wanted->layer, "Only this layer; rows are numbered inside it");
-  app.Text("--fabric", &wanted->fabric, "Read over mapped, stream or ofi only (auto)");
+  app.Text("--fabric", &wanted->fabric, "Read over mapped, stream, ofi or ucx only (auto)");
   return [wanted](const Invocation& invocation) { return Read(*wanted, invocation); };
 }
 

@@ -194,7 +194,7 @@ Action DeclareVerify(Options app) {
            "Compare with this directory (default: where the table came from)");
   app.Number("--sample", &wanted->sample, "Compare so many random rows instead of all");
   app.Number("--seed", &wanted->seed, "Which random rows (1)");
-  app.Text("--fabric", &wanted->fabric, "Read over mapped, stream or ofi only (auto)");
+  app.Text("--fabric", &wanted->fabric, "Read over mapped, stream, ofi or ucx only (auto)");
   return [wanted](const Invocation& invocation) { return Verify(*wanted, invocation); };
 }
 

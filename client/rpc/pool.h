@@ -45,10 +45,18 @@ struct PoolOptions {
   // are slower than the stream.
   std::string ofi_provider = "tcp;ofi_rxm";
   std::string ofi_bind = "127.0.0.1";
+  // As UCX_TLS and UCX_NET_DEVICES. ucx is used where it is forced, or transports are named. Empty
+  // transports: UCX chooses.
+  std::string ucx_transports;
+  std::string ucx_devices = "lo";
   // Gets what people should know of nodes that are lost and found; 0 error, 1 warning, 2 info.
   // Called on the pool's thread; must not call back into the pool. Empty: nothing is said.
   std::function<void(int level, const std::string& message)> log;
 };
+
+// Takes the four above from ENGRAM_OFI_PROVIDER, ENGRAM_OFI_HOST, ENGRAM_UCX_TLS and
+// ENGRAM_UCX_DEVICES, as far as they are set.
+void TakeFabricEnvironment(PoolOptions* options);
 
 struct OpenTableOptions {
   std::string expected_spec_digest;     // empty: any

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "fabric/mapped/mapped_fabric.h"
 #include "fabric/ofi/ofi_fabric.h"
 #include "fabric/stream/stream_fabric.h"
+#include "fabric/ucx/ucx_fabric.h"
 #include "proto/convert.h"
 #include "proto/grpc_server.h"
 
@@ -38,6 +40,16 @@ bool TryNextEndpoint(const absl::Status& status) {
 }
 
 }  // namespace
+
+void TakeFabricEnvironment(PoolOptions* options) {
+  const auto take = [](const char* name, std::string* to) {
+    if (const char* value = std::getenv(name)) *to = value;
+  };
+  take("ENGRAM_OFI_PROVIDER", &options->ofi_provider);
+  take("ENGRAM_OFI_HOST", &options->ofi_bind);
+  take("ENGRAM_UCX_TLS", &options->ucx_transports);
+  take("ENGRAM_UCX_DEVICES", &options->ucx_devices);
+}
 
 // ---- opening and leaving ----
 
@@ -82,6 +94,7 @@ absl::Status PoolCore::OpenFabrics() {
     owned_fabrics_.push_back(*std::move(stream));
   }
   if (absl::Status status = OpenOfi(); !status.ok()) return status;
+  if (absl::Status status = OpenUcx(); !status.ok()) return status;
   if (owned_fabrics_.empty())
     return absl::InvalidArgumentError(absl::StrCat("fabric ", std::string(Name(*options_.fabric)),
                                                    " is not part of this library"));
@@ -98,13 +111,24 @@ absl::Status PoolCore::OpenOfi() {
   fabric::ofi::OfiFabricOptions options;
   options.provider.provider = forced ? options_.ofi_provider : "verbs;ofi_rxm";
   options.provider.bind = options_.ofi_bind;
-  auto ofi = fabric::ofi::OfiFabric::Open(options);
-  if (ofi.ok()) {
-    owned_fabrics_.push_back(*std::move(ofi));
+  return Keep(fabric::ofi::OfiFabric::Open(options), forced);
+}
+
+absl::Status PoolCore::OpenUcx() {
+  const bool forced = options_.fabric == FabricKind::kUcx;
+  if (!forced && (options_.fabric || options_.ucx_transports.empty())) return absl::OkStatus();
+  fabric::ucx::UcxFabricOptions options;
+  options.transport = {options_.ucx_transports, options_.ucx_devices};
+  return Keep(fabric::ucx::UcxFabric::Open(options), forced);
+}
+
+absl::Status PoolCore::Keep(absl::StatusOr<std::unique_ptr<fabric::Fabric>> opened, bool forced) {
+  if (opened.ok()) {
+    owned_fabrics_.push_back(*std::move(opened));
   } else if (forced) {
-    return ofi.status();
+    return opened.status();
   } else if (options_.log) {
-    options_.log(1, absl::StrCat("RDMA is not used: ", ofi.status().message()));
+    options_.log(1, absl::StrCat("RDMA is not used: ", opened.status().message()));
   }
   return absl::OkStatus();
 }

@@ -77,6 +77,9 @@ class PoolCore {
   explicit PoolCore(const PoolOptions& options);
   absl::Status OpenFabrics();
   absl::Status OpenOfi();
+  absl::Status OpenUcx();
+  // A fabric that may be missing: an error only where it is forced.
+  absl::Status Keep(absl::StatusOr<std::unique_ptr<fabric::Fabric>> opened, bool forced);
   absl::Status Greet();
   // Calls the controllers in turn until one answers or says something final.
   absl::Status CallController(

@@ -53,6 +53,7 @@ class Finder {
 };
 
 void FindCalls(Finder& find, Libucx* out) {
+  find("ucp_get_version_string", &out->get_version_string);
   find("ucp_config_read", &out->config_read)("ucp_config_modify", &out->config_modify);
   find("ucp_config_release", &out->config_release)("ucp_init_version", &out->init_version);
   find("ucp_cleanup", &out->cleanup)("ucp_worker_create", &out->worker_create);
@@ -96,6 +97,12 @@ absl::StatusOr<const Libucx*> LoadLibucx() {
     loaded = new Libucx(*opened);
   }
   return loaded;
+}
+
+absl::StatusOr<std::string> UcxVersion() {
+  auto library = LoadLibucx();
+  if (!library.ok()) return library.status();
+  return (*library)->get_version_string();
 }
 
 }  // namespace engram::fabric::ucx

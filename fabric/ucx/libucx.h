@@ -18,6 +18,7 @@ namespace engram::fabric::ucx {
 
 // The calls that this project makes, with the signatures of ucp/api/ucp.h.
 struct Libucx {
+  decltype(&ucp_get_version_string) get_version_string = nullptr;
   decltype(&ucp_config_read) config_read = nullptr;
   decltype(&ucp_config_modify) config_modify = nullptr;
   decltype(&ucp_config_release) config_release = nullptr;
@@ -54,5 +55,8 @@ absl::StatusOr<Libucx> OpenLibucx(const std::string& file);
 // That of this process, "libucp.so.0". Tried again as long as it failed; the pointer is valid until
 // the process ends.
 absl::StatusOr<const Libucx*> LoadLibucx();
+
+// "1.13.1". Unavailable: UCX is not there.
+absl::StatusOr<std::string> UcxVersion();
 
 }  // namespace engram::fabric::ucx

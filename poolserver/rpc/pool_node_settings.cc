@@ -136,7 +136,7 @@ std::vector<Setting> FabricSettings() {
       {"fabrics",
        SettingType::kList,
        "auto",
-       "Fabrics to serve on: mapped, stream, ofi; auto is mapped and stream.",
+       "Fabrics to serve on: mapped, stream, ofi, ucx; auto is mapped and stream.",
        {},
        "",
        ""},
@@ -187,6 +187,21 @@ std::vector<Setting> FabricSettings() {
        SettingType::kText,
        "127.0.0.1",
        "Address on which the ofi fabric listens.",
+       {},
+       "",
+       ""},
+      {"ucx_tls",
+       SettingType::kText,
+       "",
+       "Transports of the ucx fabric, as UCX_TLS: rc, dc, tcp, posix, sysv, ... (empty: UCX "
+       "chooses).",
+       {},
+       "",
+       ""},
+      {"ucx_devices",
+       SettingType::kText,
+       "lo",
+       "Devices of the ucx fabric, as UCX_NET_DEVICES: mlx5_0:1, eth0, ...; all: every one.",
        {},
        "",
        ""},
@@ -265,6 +280,8 @@ TargetSettings TargetsFrom(const Settings& settings) {
   out.runtime_dir = settings.Text("runtime_dir");
   out.ofi_providers = settings.List("ofi_providers");
   out.ofi_host = settings.Text("ofi_host");
+  out.ucx_transports = settings.Text("ucx_tls");
+  out.ucx_devices = settings.Text("ucx_devices");
   out.wait.spin = settings.Time("spin");
   return out;
 }

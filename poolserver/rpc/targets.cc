@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "fabric/mapped/mapped_target.h"
 #include "fabric/ofi/ofi_target.h"
+#include "fabric/ucx/ucx_target.h"
 #include "proto/grpc_server.h"
 
 namespace engram::poolserver {
@@ -23,16 +24,16 @@ absl::StatusOr<std::vector<FabricKind>> WantedFabrics(const std::vector<std::str
   std::vector<FabricKind> out;
   for (const std::string& name : names) {
     absl::StatusOr<FabricKind> kind = ParseFabricKind(name);
-    if (!kind.ok() || *kind == FabricKind::kLoopback || *kind == FabricKind::kUcx) {
+    if (!kind.ok() || *kind == FabricKind::kLoopback) {
       return absl::InvalidArgumentError(absl::StrCat(
           "--fabrics ", absl::StrJoin(names, ","), ": \"", name,
-          "\" is not a fabric of this program; use auto, or some of mapped, stream, ofi"));
+          "\" is not a fabric of this program; use auto, or some of mapped, stream, ofi, ucx"));
     }
     if (std::find(out.begin(), out.end(), *kind) == out.end()) out.push_back(*kind);
   }
   if (out.empty()) {
     return absl::InvalidArgumentError(
-        "--fabrics is empty; use auto, or some of mapped, stream, ofi");
+        "--fabrics is empty; use auto, or some of mapped, stream, ofi, ucx");
   }
   return out;
 }
@@ -86,6 +87,20 @@ absl::Status OpenOfi(const TargetSettings& settings, OpenedTargets* out) {
   return absl::OkStatus();
 }
 
+absl::Status OpenUcx(const TargetSettings& settings, OpenedTargets* out) {
+  fabric::ucx::UcxTargetOptions options;
+  options.transport = {settings.ucx_transports, settings.ucx_devices};
+  options.wait = settings.wait;
+  auto target = fabric::ucx::UcxTarget::Open(options);
+  if (!target.ok()) {
+    return absl::Status(target.status().code(),
+                        absl::StrCat("--ucx-tls ", settings.ucx_transports, " on --ucx-devices ",
+                                     settings.ucx_devices, ": ", target.status().message()));
+  }
+  out->targets.push_back(*std::move(target));
+  return absl::OkStatus();
+}
+
 absl::Status OpenOne(FabricKind kind, const TargetSettings& settings, OpenedTargets* out) {
   if (kind == FabricKind::kMapped) {
     auto target = OpenMapped(settings);
@@ -96,6 +111,8 @@ absl::Status OpenOne(FabricKind kind, const TargetSettings& settings, OpenedTarg
     if (!target.ok()) return target.status();
     out->stream = target->get();
     out->targets.push_back(*std::move(target));
+  } else if (kind == FabricKind::kUcx) {
+    return OpenUcx(settings, out);
   } else {
     return OpenOfi(settings, out);
   }

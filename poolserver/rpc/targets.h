@@ -14,7 +14,7 @@ namespace engram::poolserver {
 
 struct TargetSettings {
   NodeId node;
-  // Of mapped, stream, ofi; "auto" = mapped and stream.
+  // Of mapped, stream, ofi, ucx; "auto" = mapped and stream.
   std::vector<std::string> fabrics{"auto"};
   std::string stream_listen = "127.0.0.1:0";
   std::string stream_advertise;  // host or host:port that clients are told; empty: as listened
@@ -23,6 +23,8 @@ struct TargetSettings {
   std::string runtime_dir;  // of the mapped socket; empty: an abstract name
   std::vector<std::string> ofi_providers;
   std::string ofi_host = "127.0.0.1";  // where ofi listens
+  std::string ucx_transports;          // as UCX_TLS; empty: UCX chooses
+  std::string ucx_devices = "lo";      // as UCX_NET_DEVICES
   fabric::WaitMode wait;
 };
 

@@ -34,6 +34,7 @@ class DoctorTest : public testing::Test {
     host_.io_uring = [] { return 0; };
     host_.unix_seconds = [] { return std::int64_t{1'800'000'000}; };
     host_.fabric_providers = [] { return std::vector<std::string>{"tcp;ofi_rxm", "shm"}; };
+    host_.ucx_version = [] { return std::string("1.13.1"); };
   }
   ~DoctorTest() override { fs::remove_all(host_.root); }
 
@@ -111,7 +112,12 @@ TEST_F(DoctorTest, FabricsListProvidersAndRdmaDevices) {
   Write("/sys/class/infiniband/mlx5_0/node_guid", "0\n");
   const Check check = CheckFabrics(host_);
   EXPECT_NE(check.value.find("tcp;ofi_rxm, shm"), std::string::npos);
+  EXPECT_NE(check.value.find("ucx (1.13.1)"), std::string::npos);
   EXPECT_NE(check.value.find("RDMA: mlx5_0"), std::string::npos);
+  host_.ucx_version = []() -> absl::StatusOr<std::string> {
+    return absl::UnavailableError("no libucp.so.0");
+  };
+  EXPECT_EQ(CheckFabrics(host_).value.find("ucx"), std::string::npos);
   host_.fabric_providers = []() -> absl::StatusOr<std::vector<std::string>> {
     return absl::UnavailableError("fi_getinfo: No data available");
   };

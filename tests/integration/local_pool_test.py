@@ -53,6 +53,23 @@ class LocalPoolTest(unittest.TestCase):
             self.check_delete(pool)
             self.check_down(pool)
 
+    def test_a_pool_serves_rows_over_ucx(self):
+        for transports in ("tcp", "posix"):
+            with self.subTest(transports=transports), Pool(BIN_DIR) as pool:
+                pool.env.update(ENGRAM_UCX_TLS=transports)
+                pool.up("--nodes", "1", "--memory-per-node", "16MiB", "--port", "0", "--fabric", "stream,ucx")
+                spec = pool.synthetic(**dict(SPEC, engram_vocab_size=300))
+                pool.ok("load", "table", "small@1", "--synthetic", spec, "--wait", "--timeout", "60s")
+                # The node's CPU serves these reads, so the stream comes first unless ucx is asked for.
+                explained = pool.json("explain", "table", "small@1", "--tokens", "270")
+                paths = {tuple(path["fabric"] for path in row["readFrom"]) for row in explained["rows"]}
+                self.assertEqual(paths, {("stream", "ucx")})
+                read = pool.json("read", "table", "small@1", "--rows", "0,5,4000", "--fabric", "ucx")
+                for row in read["rows"]:
+                    self.assertEqual(bytes.fromhex(row["hex"]), synthetic_row(7, int(row["row"]), 264))
+                verified = pool.ok("verify", "table", "small@1", "--sample", "2000", "--fabric", "ucx")
+                self.assertIn("0 wrong", verified)
+
     def check_rows(self, pool):
         read = pool.json("read", "table", "small@1", "--rows", "0,5,40000")
         self.assertEqual([row["row"] for row in read["rows"]], ["0", "5", "40000"])

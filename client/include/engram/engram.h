@@ -72,9 +72,10 @@ typedef struct engram_pool_options {
       endpoints; /* "host:port[,host:port]"; NULL: $ENGRAM_ENDPOINT, then the current context */
   const char* client_name; /* shown to operators; NULL: program name and pid */
   const char* tenant;      /* NULL: "default" */
-  /* NULL or "auto"; else read only over "mapped", "stream" or "ofi". "ofi" takes the libfabric
-   * provider of $ENGRAM_OFI_PROVIDER (tcp;ofi_rxm) on the interface that has the address
-   * $ENGRAM_OFI_HOST (127.0.0.1). */
+  /* NULL or "auto"; else read only over "mapped", "stream", "ofi" or "ucx". "ofi" takes the
+   * libfabric provider of $ENGRAM_OFI_PROVIDER (tcp;ofi_rxm) on the interface that has the address
+   * $ENGRAM_OFI_HOST (127.0.0.1); "ucx" the transports of $ENGRAM_UCX_TLS (UCX's choice) on the
+   * devices of $ENGRAM_UCX_DEVICES (lo). */
   const char* fabric;
   uint64_t connect_timeout_ns; /* 0: 5 s */
   uint64_t spin_ns; /* data-plane waiting: spin this long, then block; 0: 50 us; UINT64_MAX: never

@@ -230,7 +230,8 @@ class Table:
 def connect(endpoint=None, **options):
     """Connects to a pool: "host:port", a list of them, or nothing for the current context.
 
-    Options: client_name, tenant, fabric ("mapped", "stream", "ofi"), timeout in seconds. "ofi" takes the libfabric provider
-    that ENGRAM_OFI_PROVIDER names (tcp;ofi_rxm) at the address ENGRAM_OFI_HOST (127.0.0.1).
+    Options: client_name, tenant, fabric ("mapped", "stream", "ofi", "ucx"), timeout in seconds. "ofi" takes the libfabric provider
+    that ENGRAM_OFI_PROVIDER names (tcp;ofi_rxm) at the address ENGRAM_OFI_HOST (127.0.0.1); "ucx" the transports
+    that ENGRAM_UCX_TLS names (UCX chooses) on the devices ENGRAM_UCX_DEVICES (lo).
     """
     return Pool(endpoint, **options)

@@ -2,13 +2,11 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <signal.h>
 
-#include <fstream>
 #include <string>
-#include <vector>
 
 #include "fabric/ofi/ofi_fabric.h"
+#include "tests/fabric/loaded.h"
 
 namespace engram::fabric::ofi {
 namespace {
@@ -17,33 +15,14 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-std::vector<void*> Dispositions() {
-  std::vector<void*> all;
-  for (int number = 1; number < NSIG; ++number) {
-    struct sigaction now {};
-    all.push_back(sigaction(number, nullptr, &now) == 0 ? reinterpret_cast<void*>(now.sa_sigaction)
-                                                        : nullptr);
-  }
-  return all;
-}
-
-bool IsMapped(const std::string& name) {
-  std::ifstream maps("/proc/self/maps");
-  std::string line;
-  while (std::getline(maps, line)) {
-    if (line.find(name) != std::string::npos) return true;
-  }
-  return false;
-}
-
 // The first of this program, which nothing else may have made load it.
 TEST(LibfabricTest, IsNotThereBeforeTheFirstUseAndTakesNoSignalWhenItComes) {
   EXPECT_FALSE(IsMapped("libfabric"));
-  const auto before = Dispositions();
+  const auto before = SignalDispositions();
   auto fabric = OfiFabric::Open({});
   ASSERT_TRUE(fabric.ok()) << fabric.status();
   EXPECT_TRUE(IsMapped("libfabric.so"));
-  EXPECT_EQ(Dispositions(), before);
+  EXPECT_EQ(SignalDispositions(), before);
 }
 
 TEST(LibfabricTest, AMissingLibraryIsNamedWithThePackageThatBringsIt) {
