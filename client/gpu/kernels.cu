@@ -170,6 +170,21 @@ cudaError_t Deliver(const Landing& from, const Output& to, const Delivery& deliv
 
 }  // namespace
 
+cudaError_t LoadKernels() {
+  const void* const kernels[] = {reinterpret_cast<const void*>(HashKernel),
+                                 reinterpret_cast<const void*>(PostKernel),
+                                 reinterpret_cast<const void*>(WaitKernel),
+                                 reinterpret_cast<const void*>(CheckKernel),
+                                 reinterpret_cast<const void*>(DeliverKernel<Bf16Output>),
+                                 reinterpret_cast<const void*>(DeliverKernel<PlanesOutput>)};
+  for (const void* kernel : kernels) {
+    cudaFuncAttributes attributes;
+    if (const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel); error != cudaSuccess)
+      return error;
+  }
+  return cudaSuccess;
+}
+
 cudaError_t LaunchHash(const HashPlan& plan, const TokenBatch& batch, const HashOutput& out,
                        cudaStream_t stream) {
   const std::size_t rows = std::size_t{out.padded} * plan.layer_count * out.columns;

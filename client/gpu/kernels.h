@@ -15,6 +15,10 @@
 
 namespace engram::client::gpu {
 
+// Loads every kernel into the current device. CUDA loads them at their first launch otherwise, and
+// may wait for the device to be idle, which it is not while one of them waits for rows.
+cudaError_t LoadKernels();
+
 // So many, or as many as the device word says when the kernel runs.
 struct TokenCount {
   std::uint32_t count = 0;

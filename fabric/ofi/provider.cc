@@ -188,60 +188,61 @@ absl::StatusOr<Endpoint> Provider::OpenEndpoint(std::size_t completions, bool bl
   return out;
 }
 
+std::uint64_t Provider::WantedKey() const {
+  if (provider_keys_) return 0;
+  const std::size_t bytes = std::min<std::size_t>(info_->domain_attr->mr_key_size, 8);
+  SystemRandom random;
+  const std::uint64_t wanted =
+      bytes == 8 ? random.Next() : random.Next() & ((std::uint64_t{1} << bytes * 8) - 1);
+  // One key is libfabric's own for "none".
+  return wanted == FI_KEY_NOTAVAIL ? wanted - 1 : wanted;
+}
+
 absl::StatusOr<Registration> Provider::Register(std::span<const std::byte> memory,
                                                 std::uint64_t access, MemoryKind kind) const {
-  const bool on_device = kind.place == MemoryKind::Place::kCuda;
-  if (on_device && !device_memory_) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("libfabric provider ", name_,
-                     " was not opened for memory of a GPU: read into host memory, or open the "
-                     "fabric with device_memory"));
-  }
-  std::uint64_t wanted = 0;
-  if (!provider_keys_) {
-    const std::size_t bytes = std::min<std::size_t>(info_->domain_attr->mr_key_size, 8);
-    SystemRandom random;
-    wanted = bytes == 8 ? random.Next() : random.Next() & ((std::uint64_t{1} << bytes * 8) - 1);
-    // One key is libfabric's own for "none".
-    if (wanted == FI_KEY_NOTAVAIL) --wanted;
-  }
   fid_mr* mr = nullptr;
-  int error = 0;
-  if (on_device) {
-    // The GPU's memory is never touched here, only named.
-    const iovec place{const_cast<std::byte*>(memory.data()), memory.size()};
-    fi_mr_attr attributes{};
-    attributes.mr_iov = &place;
-    attributes.iov_count = 1;
-    attributes.access = access;
-    attributes.requested_key = wanted;
-    attributes.iface = FI_HMEM_CUDA;
-    attributes.device.cuda = static_cast<int>(kind.device);
-    error = fi_mr_regattr(domain_.get(), &attributes, 0, &mr);
-  } else {
-    error =
-        fi_mr_reg(domain_.get(), memory.data(), memory.size(), access, 0, wanted, 0, &mr, nullptr);
-  }
-  if (error != 0 && on_device) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("libfabric provider ", name_, " cannot register ", memory.size(),
-                     " bytes of GPU ", kind.device, ": ", library_->Explain(error),
-                     "; it needs libfabric with CUDA and the kernel module nvidia-peermem (or "
-                     "dma-buf): read into host memory instead"));
-  }
-  if (error != 0) {
+  if (kind.place == MemoryKind::Place::kCuda) {
+    absl::Status status = RegisterOnDevice(memory, access, kind.device, &mr);
+    if (!status.ok()) return status;
+  } else if (const int error = fi_mr_reg(domain_.get(), memory.data(), memory.size(), access, 0,
+                                         WantedKey(), 0, &mr, nullptr);
+             error != 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("libfabric provider ", name_, " cannot register ", memory.size(),
                      " bytes: ", library_->Explain(error), "; ", DescribeMemlock(),
                      "; raise memlock (or run with CAP_IPC_LOCK), or hold less on this node"));
   }
-  const std::uint64_t base =
-      virtual_addresses_ ? reinterpret_cast<std::uint64_t>(memory.data()) : 0;
   Registration out;
   out.mr.reset(mr);
-  out.address = base;
+  out.address = virtual_addresses_ ? reinterpret_cast<std::uint64_t>(memory.data()) : 0;
   out.key = fi_mr_key(mr);
   return out;
+}
+
+// The memory is never touched here, only named.
+absl::Status Provider::RegisterOnDevice(std::span<const std::byte> memory, std::uint64_t access,
+                                        std::uint32_t device, fid_mr** mr) const {
+  if (!device_memory_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("libfabric provider ", name_,
+                     " was not opened for memory of a GPU: read into host memory, or open the "
+                     "fabric with device_memory"));
+  }
+  const iovec place{const_cast<std::byte*>(memory.data()), memory.size()};
+  fi_mr_attr attributes{};
+  attributes.mr_iov = &place;
+  attributes.iov_count = 1;
+  attributes.access = access;
+  attributes.requested_key = WantedKey();
+  attributes.iface = FI_HMEM_CUDA;
+  attributes.device.cuda = static_cast<int>(device);
+  const int error = fi_mr_regattr(domain_.get(), &attributes, 0, mr);
+  if (error == 0) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "libfabric provider ", name_, " cannot register ", memory.size(), " bytes of GPU ", device,
+      ": ", library_->Explain(error),
+      "; it needs libfabric with CUDA and the kernel module nvidia-peermem (or dma-buf): read into "
+      "host memory instead"));
 }
 
 absl::StatusOr<std::vector<std::string>> ListProviders() {

@@ -87,6 +87,9 @@ class Provider {
  private:
   Provider() = default;
   absl::Status OpenDomain();
+  std::uint64_t WantedKey() const;
+  absl::Status RegisterOnDevice(std::span<const std::byte> memory, std::uint64_t access,
+                                std::uint32_t device, fid_mr** mr) const;
 
   std::string name_;
   const Libfabric* library_ = nullptr;

@@ -316,8 +316,8 @@ struct Scene {
 };
 
 void GraphsReplayAcrossTheWrapAround(std::uint32_t steps) {
-  constexpr Word kFirst = 0xffffff00;
-  Scene scene(kFirst);
+  const Word first = 0u - steps / 2;
+  Scene scene(first);
 
   double worst = 0, sum = 0;
   for (std::uint32_t step = 0; step < steps; ++step) {
@@ -331,7 +331,7 @@ void GraphsReplayAcrossTheWrapAround(std::uint32_t steps) {
     for (std::uint32_t slot = 0; slot < 2; ++slot) {
       scene.RequireRight(slot);
       for (std::uint32_t layer = 0; layer < kLayers; ++layer)
-        REQUIRE(scene.End(slot, layer, kFirst + step + 1) == LayerEnd::kReady);
+        REQUIRE(scene.End(slot, layer, first + step + 1) == LayerEnd::kReady);
     }
   }
   std::printf(

@@ -28,6 +28,7 @@ absl::Status CudaLanding::Start() {
   cudaDeviceProp properties;
   absl::Status status =
       FromCuda("cudaGetDeviceProperties", cudaGetDeviceProperties(&properties, device_));
+  if (status.ok()) status = FromCuda("loading the kernels", LoadKernels());
   if (!status.ok()) return status;
   facts_.name = absl::StrCat("GPU ", device_, " (", properties.name, ")");
   facts_.can_land = Attribute(cudaDevAttrGPUDirectRDMASupported, device_) != 0;

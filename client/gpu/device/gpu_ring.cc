@@ -42,7 +42,8 @@ absl::Status GpuRing::Allocate() {
     if (made.ok()) *to = *std::move(made);
     return made.status();
   };
-  absl::Status status = pinned(shape.shared_bytes(), &shared_);
+  absl::Status status = FromCuda("loading the kernels", LoadKernels());
+  if (status.ok()) status = pinned(shape.shared_bytes(), &shared_);
   if (status.ok()) status = pinned(sizeof(Word), &corrupt_);
   if (!status.ok()) return status;
   if (!options_.direct) {

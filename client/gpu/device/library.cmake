@@ -31,13 +31,19 @@ engram_cuda_object(${CMAKE_CURRENT_BINARY_DIR}/kernels.o ${CMAKE_CURRENT_SOURCE_
 # Everything but the C ABI, also for the test that runs on a GPU.
 file(GLOB device_sources CONFIGURE_DEPENDS gpu/device/*.cc)
 list(FILTER device_sources EXCLUDE REGEX "engram_gpu\\.cc|abi_reads\\.cc")
-add_library(engram_gpu_device STATIC
+add_library(engram_gpu_host STATIC
   ${device_sources} gpu/plans.cc gpu/ring_service.cc gpu/ring_poller.cc
-  # Of the fabrics it needs the host memory only.
-  ${PROJECT_SOURCE_DIR}/fabric/memory.cc ${CMAKE_CURRENT_BINARY_DIR}/kernels.o)
-target_include_directories(engram_gpu_device PUBLIC ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/include)
-target_include_directories(engram_gpu_device SYSTEM PUBLIC ${cuda}/include)
-target_link_libraries(engram_gpu_device PUBLIC engram_core PkgConfig::NUMA ${ENGRAM_CUDART} ${CMAKE_DL_LIBS} rt)
+  ${PROJECT_SOURCE_DIR}/fabric/memory.cc)  # of the fabrics it needs the host memory only
+target_include_directories(engram_gpu_host PUBLIC ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/include)
+target_include_directories(engram_gpu_host SYSTEM PUBLIC ${cuda}/include)
+target_link_libraries(engram_gpu_host PUBLIC engram_core PkgConfig::NUMA)
+
+# Linked as an object, so that the order of the libraries does not matter: each calls the other.
+add_library(engram_gpu_device INTERFACE)
+target_link_libraries(engram_gpu_device INTERFACE
+  ${CMAKE_CURRENT_BINARY_DIR}/kernels.o engram_gpu_host ${ENGRAM_CUDART} ${CMAKE_DL_LIBS} rt)
+add_custom_target(engram_gpu_kernels DEPENDS ${CMAKE_CURRENT_BINARY_DIR}/kernels.o)
+add_dependencies(engram_gpu_device engram_gpu_kernels)
 
 add_library(engram_gpu SHARED gpu/device/engram_gpu.cc gpu/device/abi_reads.cc)
 set_target_properties(engram_gpu PROPERTIES
@@ -56,8 +62,11 @@ if(TARGET engram)  # else the program brings libengram.so
 endif()
 install(TARGETS engram_gpu LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 
-# For a machine with a GPU: tests/gpu/run.sh.
+# For a machine with a GPU: tests/gpu/run.sh. And the same with the CPU in its role.
 engram_cuda_object(${CMAKE_CURRENT_BINARY_DIR}/quantise.o ${PROJECT_SOURCE_DIR}/tests/gpu/quantise.cu)
 add_executable(engram_gpu_device_test EXCLUDE_FROM_ALL
   ${PROJECT_SOURCE_DIR}/tests/gpu/on_device.cc ${CMAKE_CURRENT_BINARY_DIR}/quantise.o)
 target_link_libraries(engram_gpu_device_test PRIVATE engram_gpu_device)
+add_executable(engram_gpu_cpu_test EXCLUDE_FROM_ALL
+  ${PROJECT_SOURCE_DIR}/tests/gpu/on_device.cc ${PROJECT_SOURCE_DIR}/tests/gpu/cpu_cuda.cc)
+target_link_libraries(engram_gpu_cpu_test PRIVATE engram_gpu_host)
