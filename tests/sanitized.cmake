@@ -4,8 +4,8 @@ set(options
   "ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
   "TSAN_OPTIONS=halt_on_error=1:report_signal_unsafe=0:suppressions=${CMAKE_CURRENT_SOURCE_DIR}/tsan_suppressions.txt"
-  # Every seed costs about ten times what it costs otherwise.
-  "ENGRAM_SIM_SEEDS=6")
+  # Every seed costs some fifty times what it costs otherwise.
+  "ENGRAM_SIM_SEEDS=3")
 get_property(all DIRECTORY PROPERTY TESTS)
 foreach(test ${all})
   get_test_property(${test} TIMEOUT seconds)
