@@ -177,7 +177,8 @@ absl::StatusOr<Table::PrefetcherOptions> TakePrefetcherOptions(
   engram_prefetcher_options ours{};
   if (absl::Status status = TakeStruct("options", given, true, &ours); !status.ok()) return status;
   for (const auto& [name, flag] :
-       {std::pair("poller", ours.poller), std::pair("check_memory", ours.check_memory)}) {
+       {std::pair("poller", ours.poller), std::pair("check_memory", ours.check_memory),
+        std::pair("host_cache", ours.host_cache)}) {
     if (flag > 1)
       return absl::InvalidArgumentError(
           absl::StrCat("options->", name, " is ", flag, "; it is 0 or 1"));
@@ -187,6 +188,9 @@ absl::StatusOr<Table::PrefetcherOptions> TakePrefetcherOptions(
   if (ours.max_step_rows != 0) options.max_step_rows = ours.max_step_rows;
   options.poller = ours.poller == 1;
   options.cache_bytes = ours.cache_bytes;
+  options.host_cache = ours.host_cache == 1;
+  if (options.host_cache && options.cache_bytes == 0)
+    return absl::InvalidArgumentError("options->host_cache is 1, but cache_bytes is 0: give it some");
   if (ours.pinned_file != nullptr) {
     auto file = TakeName("options->pinned_file", ours.pinned_file);
     if (!file.ok()) return file.status();

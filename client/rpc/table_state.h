@@ -27,6 +27,10 @@ struct Table::State {
   void GiveBack(std::unique_ptr<Desk> desk);
   RowReader::Options ReaderOptions(RowReader::Options options);
   // What the two need for the row cache that is wanted, if one is (table_cache.cc).
+  absl::StatusOr<std::shared_ptr<RowCache>> OpenPrivate(const PrefetcherOptions& wanted,
+                                                        std::uint32_t unit_rows) const;
+  absl::StatusOr<std::shared_ptr<RowCache>> OpenHost(const PrefetcherOptions& wanted,
+                                                     std::uint32_t unit_rows) const;
   absl::Status OpenCache(const PrefetcherOptions& wanted, Prefetcher::Options* options,
                          RowReader::Options* reader_options) const;
   // One request of at most the desk's size.

@@ -237,6 +237,9 @@ TEST(StepArgumentsTest, TakesOptionsAndKinds) {
   EXPECT_EQ(TakePrefetcherOptions(&options, &check)->cache_bytes, 0u);
   options.cache_bytes = 1 << 20;
   options.pinned_file = "hot";
+  EXPECT_FALSE(TakePrefetcherOptions(&options, &check)->host_cache);
+  options.host_cache = 1;
+  EXPECT_TRUE(TakePrefetcherOptions(&options, &check)->host_cache);
   EXPECT_EQ(TakePrefetcherOptions(&options, &check)->cache_bytes, 1u << 20);
   EXPECT_EQ(TakePrefetcherOptions(&options, &check)->pinned_file, "hot");
   options.poller = 2;

@@ -231,7 +231,7 @@ typedef struct engram_stats {
   uint64_t cache_hits;      /* rows that were looked up and found in the row cache */
   uint64_t cache_misses;
   uint64_t cache_evictions; /* n-grams that made room for others */
-  uint64_t cache_bytes;     /* of the rows that are cached now */
+  uint64_t cache_bytes;     /* of the rows that are cached now; of a host cache, its size */
   uint64_t rows_hinted;     /* taken to be cached */
 } engram_stats;
 
@@ -313,6 +313,10 @@ typedef struct engram_prefetcher_options {
                              are not cached: reading one costs no more than looking it up */
   const char* pinned_file; /* NULL, or a file of engram_dump_hot: its n-grams are read at once, stay
                               in the cache and take a quarter of it at most */
+  uint32_t host_cache; /* 1: the cache is one of all processes of this user and tenant on this host
+                          that open the table so, with the same cache_bytes. The table must have
+                          seals. Where it cannot be had there is none, and the log says why */
+  uint32_t reserved;
 } engram_prefetcher_options;
 
 ENGRAM_API void engram_prefetcher_options_init(engram_prefetcher_options* options);

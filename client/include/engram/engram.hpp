@@ -173,6 +173,7 @@ class Prefetcher {
     bool poller = false;
     std::uint64_t cache_bytes = 0;  // of the row cache; 0: none
     std::string pinned_file;        // of DumpHot; empty: none
+    bool host_cache = false;        // one cache of all processes of this host
   };
   Prefetcher(const Table& table, const Options& options) {
     engram_prefetcher_options given;
@@ -181,6 +182,7 @@ class Prefetcher {
     given.max_step_rows = options.max_step_rows;
     given.poller = options.poller ? 1 : 0;
     given.cache_bytes = options.cache_bytes;
+    given.host_cache = options.host_cache ? 1 : 0;
     if (!options.pinned_file.empty()) given.pinned_file = options.pinned_file.c_str();
     engram_prefetcher* prefetcher = nullptr;
     detail::Check(engram_prefetcher_open(table.handle(), &given, &prefetcher));

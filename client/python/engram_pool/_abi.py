@@ -59,7 +59,7 @@ class Rows(Sized):
 class PrefetcherOptions(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("steps", c.c_uint32), ("max_step_rows", c.c_uint32),
                 ("poller", c.c_uint32), ("check_memory", c.c_uint32), ("cache_bytes", c.c_uint64),
-                ("pinned_file", c.c_char_p)]
+                ("pinned_file", c.c_char_p), ("host_cache", c.c_uint32), ("reserved", c.c_uint32)]
 
 
 class Step(Sized):

@@ -58,13 +58,15 @@ class Pool:
         self._tables = weakref.WeakSet()
         weakref.finalize(self, self._handle.close)
 
-    def table(self, name, *, spec_digest=None, content_digest=None, timeout=None, cache_bytes=0, pinned=None):
+    def table(self, name, *, spec_digest=None, content_digest=None, timeout=None, cache_bytes=0, host_cache=False,
+              pinned=None):
         """Opens `name@version`; digests that are given must match.
 
-        cache_bytes: of a cache of the rows that `prefetch` reads; 0: none. Rows that are mapped are not cached. pinned: a
+        cache_bytes: of a cache of the rows that `prefetch` reads; 0: none. Rows that are mapped are not cached. host_cache: it
+        is one of all processes of this user and tenant on this host; for tables with seals. pinned: a
         file of Table.dump_hot, whose n-grams are read with the first step or hint and stay in the cache.
         """
-        return Table(self, name, spec_digest, content_digest, timeout, cache_bytes, pinned)
+        return Table(self, name, spec_digest, content_digest, timeout, cache_bytes, host_cache, pinned)
 
     def close(self):
         """Closes the tables, then says goodbye to every node. Idempotent."""
@@ -85,7 +87,7 @@ class Table:
     layers, columns, planes: named tuples; rows, row_bytes, lookback: numbers; digest: of the content; spec_digest, uid, name.
     """
 
-    def __init__(self, pool, name, spec_digest, content_digest, timeout, cache_bytes=0, pinned=None):
+    def __init__(self, pool, name, spec_digest, content_digest, timeout, cache_bytes=0, host_cache=False, pinned=None):
         options = _abi.TableOptions(expected_spec_digest=_text(spec_digest), expected_content_digest=_text(content_digest),
                                     open_timeout_ns=_ns(timeout))
         handle = c.c_void_p()
@@ -93,7 +95,8 @@ class Table:
             check(library.engram_table_open(opener, _text(name), c.byref(options), c.byref(handle)))
             self._handle = Handle(f"table {name}", handle, library.engram_table_close, parent=pool._handle)
         self._pool = pool
-        self._cache = {"cache_bytes": cache_bytes, "pinned_file": os.fsencode(pinned) if pinned is not None else None}
+        self._cache = {"cache_bytes": cache_bytes, "host_cache": int(bool(host_cache)),
+                       "pinned_file": os.fsencode(pinned) if pinned is not None else None}
         self._prefetcher_lock, self._prefetcher = threading.Lock(), None
         weakref.finalize(self, self._handle.close)
         pool._tables.add(self)

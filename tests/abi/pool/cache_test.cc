@@ -103,6 +103,23 @@ TEST_F(CacheTest, WhatWasHotCanBePinned) {
   EXPECT_GE(later.Stats().cache_hits - before, 5u * 8);
 }
 
+TEST_F(CacheTest, ProcessesOfAHostShareTheirReads) {
+  const auto open = [](Opened& opened) {
+    auto options = Sized<engram_prefetcher_options>();
+    options.cache_bytes = 8 << 20;
+    options.host_cache = 1;
+    ExpectOk(engram_prefetcher_open(opened.table, &options, &opened.prefetcher));
+  };
+  Opened one("stream"), other("stream");
+  open(one);
+  open(other);
+  Read(one);
+  EXPECT_GT(one.Stats().rows_stream, 0u);
+  Read(other);
+  EXPECT_EQ(other.Stats().rows_stream, 0u);
+  EXPECT_EQ(other.Stats().cache_hits, one.Stats().cache_misses);
+}
+
 TEST_F(CacheTest, MistakesAreNamed) {
   Opened opened("stream");
   ExpectFails(engram_dump_hot(opened.Steps(), file_.c_str(), 0), ENGRAM_FAILED_PRECONDITION,
