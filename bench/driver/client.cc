@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "bench/driver/figures.h"
 #include "bench/driver/pool_path.h"
 #include "bench/driver/scene.h"
 #include "bench/driver/timed_step.h"
@@ -262,8 +263,15 @@ absl::Status Measurements(Scene& scene) {
 }  // namespace
 
 absl::Status RunClient(const BenchOptions& options) {
+  auto caches = MeasureCaches(options);
+  if (!caches.ok()) return caches.status();
+  if (options.only.starts_with("reads_per_token") || options.only.starts_with("cache_")) {
+    PrintTable(*caches);  // no pool is needed
+    return options.json.empty() ? absl::OkStatus() : WriteJson(*caches, options.json);
+  }
   auto scene = Scene::Open(options);
   if (!scene.ok()) return scene.status();
+  (*scene)->figures = *std::move(caches);
   if (absl::Status ok = Measurements(**scene); !ok.ok()) return ok;
   return (*scene)->Report();
 }

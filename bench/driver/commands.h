@@ -22,6 +22,7 @@ struct BenchOptions {
   std::uint64_t seed = 1;
   std::string provider = "tcp;ofi_rxm";  // of the one-sided paths
   std::string bin_dir;                   // where engramctl and the daemons are
+  std::string sources;  // of the checkout, for traces; empty = two folders above bin_dir
 };
 inline bool Wanted(const BenchOptions& options, std::string_view figure) {
   return figure.starts_with(options.only);
@@ -37,6 +38,8 @@ absl::Status RunClient(const BenchOptions& options);
 // `addressing_us_per_token` and `load_vs_dd`; part of RunPool.
 absl::StatusOr<Figure> MeasureAddressing(const BenchOptions& options);
 absl::StatusOr<Figure> MeasureLoad(const BenchOptions& options);
+// Those of the row caches that `options` want; part of RunClient. Forks: no thread runs yet.
+absl::StatusOr<std::vector<Figure>> MeasureCaches(const BenchOptions& options);
 
 struct ReplayRun {
   ReplayOptions replay;
