@@ -11,6 +11,16 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr int kTimeBits = 40;  // of milliseconds: 34 years
 constexpr std::uint64_t kTimeMask = (std::uint64_t{1} << kTimeBits) - 1;
 
+// The thread sanitizer of g++ knows no fences and refuses to compile them; on the processors it
+// runs on, keeping the compiler from reordering is enough.
+void Fence(std::memory_order order) {
+#if defined(__SANITIZE_THREAD__)
+  std::atomic_signal_fence(order);
+#else
+  std::atomic_thread_fence(order);
+#endif
+}
+
 std::uint64_t Milliseconds(Instant now) {
   return static_cast<std::uint64_t>(
              std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch())
@@ -66,7 +76,7 @@ std::uint64_t HostSlot::Begin() {
   // find it again.
   const std::uint64_t odd = (Sequence().load(kRelaxed) + 1) | 1;
   Sequence().store(odd, kRelaxed);
-  std::atomic_thread_fence(std::memory_order_release);
+  Fence(std::memory_order_release);
   return odd;
 }
 
@@ -109,7 +119,7 @@ HostSlot::Found HostSlot::Read(std::span<const RowId> ids, std::byte* const* out
     seals[i] = SealOf(i)->load(kRelaxed);
     rows[i] = out[i];
   }
-  std::atomic_thread_fence(std::memory_order_acquire);
+  Fence(std::memory_order_acquire);
   if (Sequence().load(kRelaxed) != before) return Found::kOther;
   const std::size_t count = ids.size();
   const std::size_t failed =
@@ -127,7 +137,7 @@ std::size_t HostSlot::Ids(std::span<RowId> ids) const {
   if (before == 0 || before % 2 != 0) return 0;
   const std::size_t count = std::min<std::size_t>(Rows().load(kRelaxed), ids.size());
   for (std::uint32_t i = 0; i < count; ++i) ids[i] = RowId(IdOf(i)->load(kRelaxed));
-  std::atomic_thread_fence(std::memory_order_acquire);
+  Fence(std::memory_order_acquire);
   return Sequence().load(kRelaxed) == before ? count : 0;
 }
 
