@@ -176,6 +176,15 @@ class StepsTest(unittest.TestCase):
 class StepsOverStreamTest(StepsTest):
     fabric = "stream"
 
+    def test_rows_out_of_the_cache_land_by_their_layout_too(self):
+        table = self.pool.table("small@1", cache_bytes=16 << 20)
+        layout = table.layout(8, order="column", split=True, columns=range(8, 16))
+        want = self.want[:, :, 8:16].transpose(1, 0, 2, 3)
+        for _ in range(3):
+            with table.prefetch(TOKENS, layout=layout, timeout=10) as step:
+                np.testing.assert_array_equal(np.concatenate(step.wait(), axis=-1), want)
+        self.assertGreater(table.stats()["cache_hits"], 0)
+
 
 class VersionsTest(unittest.TestCase):
     def test_an_alias_is_adopted_between_steps_and_rolled_back(self):
