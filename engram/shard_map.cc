@@ -1,5 +1,7 @@
 #include "engram/shard_map.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace engram {
@@ -72,6 +74,15 @@ const MapTable* ShardMap::FindTable(const TableUid& uid) const {
 const MapTable* ShardMap::FindTable(const TableName& name) const {
   for (const auto& [uid, table] : tables_) {
     if (table.name == name && table.state != TableState::kDeleting) return &table;
+  }
+  return nullptr;
+}
+
+const MapTable* ShardMap::FindAlias(const TableName& alias) const {
+  for (const auto& [uid, table] : tables_) {
+    if (table.name.name == alias.name &&
+        std::find(table.aliases.begin(), table.aliases.end(), alias.version) != table.aliases.end())
+      return &table;
   }
   return nullptr;
 }

@@ -55,6 +55,7 @@ struct MapTable {
   TableState state = TableState::kLoading;
   std::string spec_digest;
   std::string content_digest;
+  std::vector<std::string> aliases;  // TableRecord::aliases
   friend bool operator==(const MapTable&, const MapTable&) = default;
 };
 
@@ -85,6 +86,8 @@ class ShardMap {
   const MapNode* FindNode(const NodeId& id) const;
   const MapTable* FindTable(const TableUid& uid) const;
   const MapTable* FindTable(const TableName& name) const;
+  // The table that NAME@ALIAS names now.
+  const MapTable* FindAlias(const TableName& alias) const;
   // Empty when the table or shard is unknown.
   std::span<const MapReplica> Replicas(const ShardKey& key) const;
 

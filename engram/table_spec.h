@@ -139,6 +139,8 @@ struct TableRecord {
   std::string tenant;
   std::string error;  // kFailed: why, for people
   std::int64_t created_unix_ms = 0;
+  // NAME@ALIAS names this version, too, and no other one. Sorted.
+  std::vector<std::string> aliases;
   friend bool operator==(const TableRecord&, const TableRecord&) = default;
 };
 

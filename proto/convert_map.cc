@@ -41,6 +41,7 @@ v1::WatchMapResponse Head(const MapDelta& delta) {
     to->set_state(ToWire(table.state));
     to->set_spec_digest(table.spec_digest);
     to->set_content_digest(table.content_digest);
+    to->mutable_aliases()->Assign(table.aliases.begin(), table.aliases.end());
   }
   for (const TableUid& uid : delta.tables_removed) head.add_tables_removed(ToWire(uid));
   return head;
@@ -53,7 +54,12 @@ absl::StatusOr<MapTable> TableFromWire(const v1::MapTable& table) {
   if (!name.ok()) return name.status();
   auto state = FromWire(table.state());
   if (!state.ok()) return state.status();
-  return MapTable{*uid, *std::move(name), *state, table.spec_digest(), table.content_digest()};
+  return MapTable{*uid,
+                  *std::move(name),
+                  *state,
+                  table.spec_digest(),
+                  table.content_digest(),
+                  {table.aliases().begin(), table.aliases().end()}};
 }
 
 absl::StatusOr<MapChunk> ChunkFromWire(const v1::MapChunk& chunk) {

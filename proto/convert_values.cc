@@ -217,6 +217,7 @@ v1::Table ToWire(const TableRecord& table) {
   out.set_tenant(table.tenant);
   out.set_error(table.error);
   out.set_created_unix_ms(table.created_unix_ms);
+  out.mutable_aliases()->Assign(table.aliases.begin(), table.aliases.end());
   return out;
 }
 
@@ -245,6 +246,7 @@ absl::StatusOr<TableRecord> FromWire(const v1::Table& table) {
   out.tenant = table.tenant();
   out.error = table.error();
   out.created_unix_ms = table.created_unix_ms();
+  out.aliases.assign(table.aliases().begin(), table.aliases().end());
   return out;
 }
 

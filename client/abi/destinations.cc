@@ -67,7 +67,7 @@ absl::Status Destinations::Remove(std::uint64_t number) {
     registered_.erase(found);
   }
   const std::span<std::byte> bytes = gone->destination->bytes();
-  const absl::Status mapped =
+  absl::Status mapped =
       CheckWritable(absl::StrCat("destination ", number), bytes.data(), bytes.size());
   if (mapped.ok()) return mapped;
   return absl::FailedPreconditionError(

@@ -116,6 +116,7 @@ struct engram_pool : engram::client::abi::Handle {
 
 struct engram_table : engram::client::abi::Handle {
   static constexpr const char* kName = "table";
+  engram_pool* pool = nullptr;
   std::unique_ptr<engram::client::Table> table;
   engram::client::abi::TableShape shape;
   std::string uid;

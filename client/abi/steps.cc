@@ -187,6 +187,22 @@ absl::Status CheckMemory(const engram_prefetcher& prefetcher, const Place& place
 
 // ---- submitting ----
 
+void Land(const args::StepLayout& layout, std::byte* out, engram::client::TokenStep* step) {
+  engram::client::ReadPart part;
+  args::PlacePart({&layout, out}, 0, &part);
+  step->out = part.out;
+  step->row_stride = part.row_stride;
+  step->token_stride = part.run_stride;
+  step->layer_stride = layout.layer_stride;
+  step->split_bytes = part.split_bytes;
+  step->rest = part.rest;
+  step->rest_row_stride = part.rest_row_stride;
+  step->rest_token_stride = part.rest_run_stride;
+  step->first_column = layout.first_column;
+  step->columns = layout.columns;
+  step->column_step = layout.column_step;
+}
+
 absl::Status SubmitTokens(engram_prefetcher& prefetcher, const engram_step& step, Place& place,
                           engram::client::StepKind kind, Ticket* ticket) {
   const engram::Instant now = engram::SystemClock::Get().Now();
@@ -215,19 +231,7 @@ absl::Status SubmitTokens(engram_prefetcher& prefetcher, const engram_step& step
       needed_by[i] = args::NeededBy(now, step.needed_in_ns[i]);
     ours.needed_by = {needed_by.data(), layout.layers};
   }
-  engram::client::ReadPart part;
-  args::PlacePart({&layout, place.out}, 0, &part);
-  ours.out = part.out;
-  ours.row_stride = part.row_stride;
-  ours.token_stride = part.run_stride;
-  ours.layer_stride = layout.layer_stride;
-  ours.split_bytes = part.split_bytes;
-  ours.rest = part.rest;
-  ours.rest_row_stride = part.rest_row_stride;
-  ours.rest_token_stride = part.rest_run_stride;
-  ours.first_column = layout.first_column;
-  ours.columns = layout.columns;
-  ours.column_step = layout.column_step;
+  Land(layout, place.out, &ours);
   return prefetcher.steps->Submit(ours, ticket);
 }
 

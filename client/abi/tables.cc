@@ -1,6 +1,7 @@
 // The C ABI of pools and tables: opening and closing, what a table says of itself, its statistics,
 // and memory that is registered with it.
 #include <cstdlib>
+#include <cstring>
 
 #include "client/abi/handles.h"
 #include "client/abi/layout.h"
@@ -37,6 +38,20 @@ absl::StatusOr<std::unique_ptr<engram_pool>> OpenPool(const engram_pool_options*
   return handle;
 }
 
+absl::StatusOr<std::unique_ptr<engram_table>> OpenTable(
+    engram_pool* pool, const std::string& name, const engram::client::OpenTableOptions& options) {
+  auto opened = pool->pool->OpenTable(name, options);
+  if (!opened.ok()) return opened.status();
+  auto handle = std::make_unique<engram_table>();
+  handle->pool = pool;
+  handle->table = *std::move(opened);
+  handle->shape = ShapeOf(*handle->table);
+  handle->uid = handle->table->record().uid.Hex();
+  for (const engram::Plane& plane : handle->table->spec().planes)
+    handle->dtypes.emplace_back(engram::Name(plane.dtype));
+  return handle;
+}
+
 absl::StatusOr<std::unique_ptr<engram_table>> OpenTable(engram_pool* pool, const char* name,
                                                         const engram_table_options* options) {
   if (absl::Status status = args::Check(pool); !status.ok()) return status;
@@ -44,15 +59,33 @@ absl::StatusOr<std::unique_ptr<engram_table>> OpenTable(engram_pool* pool, const
   if (!full.ok()) return full.status();
   auto taken = args::TakeTableOptions(options);
   if (!taken.ok()) return taken.status();
-  auto opened = pool->pool->OpenTable(*full, *taken);
-  if (!opened.ok()) return opened.status();
-  auto handle = std::make_unique<engram_table>();
-  handle->table = *std::move(opened);
-  handle->shape = ShapeOf(*handle->table);
-  handle->uid = handle->table->record().uid.Hex();
-  for (const engram::Plane& plane : handle->table->spec().planes)
-    handle->dtypes.emplace_back(engram::Name(plane.dtype));
-  return handle;
+  return OpenTable(pool, *full, *taken);
+}
+
+absl::Status Pending(const engram_table& table, char* name, std::size_t bytes) {
+  if (name == nullptr) return absl::InvalidArgumentError("name is NULL");
+  const auto pending = table.table->Pending();
+  const std::string full = pending ? pending->Full() : "";
+  if (bytes <= full.size())
+    return absl::InvalidArgumentError(absl::StrCat("bytes is ", bytes, "; \"", full, "\" needs ",
+                                                   full.size() + 1, ": give ENGRAM_NAME_BYTES"));
+  std::memcpy(name, full.c_str(), full.size() + 1);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<engram_table>> Adopt(engram_table* table,
+                                                    const engram_table_options* options) {
+  if (absl::Status status = args::Check(table); !status.ok()) return status;
+  auto taken = args::TakeTableOptions(options);
+  if (!taken.ok()) return taken.status();
+  const std::string asked = table->table->asked().Full();
+  if (!table->table->Pending())
+    return absl::FailedPreconditionError(absl::StrCat("there is nothing to adopt: table ",
+                                                      table->shape.name, " was opened as ", asked,
+                                                      ", and that names no other version now"));
+  if (taken->expected_spec_digest.empty())
+    taken->expected_spec_digest = table->table->record().spec_digest;
+  return OpenTable(table->pool, asked, *taken);
 }
 
 absl::Status IndexError(const char* what, std::uint32_t index, std::size_t count) {
@@ -203,6 +236,15 @@ engram_status engram_table_open(engram_pool* pool, const char* name,
 }
 
 void engram_table_close(engram_table* table) { args::Close(table); }
+
+engram_status engram_table_pending(const engram_table* table, char* name, size_t bytes) {
+  return args::Call(table, [&] { return Pending(*table, name, bytes); });
+}
+
+engram_status engram_table_adopt(engram_table* table, const engram_table_options* options,
+                                 engram_table** adopted) {
+  return args::Open(adopted, [&] { return Adopt(table, options); });
+}
 
 engram_status engram_table_get_info(const engram_table* table, engram_table_info* info) {
   return args::Call(table, [&] { return args::GiveStruct("info", InfoOf(*table), info); });

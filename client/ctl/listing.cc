@@ -114,6 +114,7 @@ Listing ListTables(const v1::ListTablesResponse& tables, const std::string& only
                              {"SHARD-BYTES", true, true},
                              {"UID", true},
                              {"CONTENT-DIGEST", true},
+                             {"ALIASES", true},
                              {"AGE", false, true}}),
                   {},
                   ""};
@@ -132,7 +133,7 @@ Listing ListTables(const v1::ListTablesResponse& tables, const std::string& only
          known ? absl::StrCat(RowsOf(table)) : "", known ? absl::StrCat(RowBytesOf(table)) : "",
          LayersOf(table), sealed ? "crc32c" : "none", FormatSize(table.options().shard_bytes()),
          HexUid(table.uid()), table.content_digest().substr(0, 16),
-         HumanAge(table.created_unix_ms(), now_unix_ms)});
+         absl::StrJoin(table.aliases(), ","), HumanAge(table.created_unix_ms(), now_unix_ms)});
   }
   listing.json = only.empty() || shown.tables_size() == 0 ? ToJson(shown) : ToJson(shown.tables(0));
   return listing;

@@ -14,6 +14,7 @@ std::string_view Name(Noun noun) {
     case Noun::kReplica: return "replica";
     case Noun::kNode: return "node";
     case Noun::kPlan: return "plan";
+    case Noun::kAlias: return "alias";
   }
   return "table";
 }
@@ -22,9 +23,10 @@ absl::StatusOr<Noun> ParseNoun(std::string_view word, const std::vector<Noun>& a
   std::vector<std::string> known;
   for (Noun noun : allowed) {
     const std::string name(Name(noun));
-    if (word == name || word == name + "s") return noun;
+    const std::string plural = name + (noun == Noun::kAlias ? "es" : "s");
+    if (word == name || word == plural) return noun;
     known.push_back(name);
-    known.push_back(name + "s");
+    known.push_back(plural);
   }
   return UsageError(UnknownWord("noun", word, known));
 }

@@ -119,6 +119,11 @@ absl::StatusOr<v1::DeleteTableResponse> PoolStub::Delete(
                                       kController, endpoint_, timeout_);
 }
 
+absl::StatusOr<v1::SetAliasResponse> PoolStub::SetAlias(const v1::SetAliasRequest& request) const {
+  return Ask<v1::SetAliasResponse>(*service_->stub, &v1::PoolService::Stub::SetAlias, request,
+                                   kController, endpoint_, timeout_);
+}
+
 absl::StatusOr<std::string> PoolStub::TokenMap(const std::string& digest) const {
   if (digest.empty()) return std::string();
   grpc::ClientContext call;

@@ -33,6 +33,7 @@ class PoolStub {
       const std::string& name, const std::string& version) const;
   absl::StatusOr<v1::LoadTableResponse> Load(const v1::LoadTableRequest& request) const;
   absl::StatusOr<v1::DeleteTableResponse> Delete(const v1::DeleteTableRequest& request) const;
+  absl::StatusOr<v1::SetAliasResponse> SetAlias(const v1::SetAliasRequest& request) const;
   // Little-endian int32; empty digest gives an empty map.
   absl::StatusOr<std::string> TokenMap(const std::string& digest) const;
 

@@ -43,7 +43,9 @@ _engramctl() {
           get) words=(tables shards replicas nodes plans) ;;
           describe) words=(table node shard) ;;
           completion) words=(bash) ;;
-          load|read|verify|explain|delete|wait|plan) words=(table) ;;
+          load|read|verify|explain|wait|plan) words=(table) ;;
+          delete) words=(table alias) ;;
+          set) words=(alias) ;;
         esac
       else
         case $noun in

@@ -1,4 +1,4 @@
-// `delete table NAME@VERSION --yes`.
+// `delete table NAME@VERSION --yes`, `delete alias NAME@ALIAS --yes`.
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -24,12 +24,36 @@ std::string What(const v1::GetTableResponse& answer) {
                       " in ", answer.table().options().replicas(), " copies)");
 }
 
+// What readers of the alias adopted stays open to them.
+absl::Status DeleteAlias(const Wanted& options, const TableName& alias, const PoolStub& pool,
+                         const Terminal& terminal) {
+  v1::SetAliasRequest request;
+  *request.mutable_caller() = NewCaller();
+  request.set_name(alias.name);
+  request.set_alias(alias.version);
+  request.set_dry_run(options.dry_run || !options.yes);
+  const auto answer = pool.SetAlias(request);
+  if (!answer.ok()) return answer.status();
+  const std::string what =
+      absl::StrCat("alias ", alias.Full(), " of table ", FullName(answer->table()));
+  if (options.dry_run) {
+    terminal.err << "dry run: would delete " << what << '\n';
+  } else if (!options.yes) {
+    return UsageError(absl::StrCat("this would delete ", what, "; say so with --yes"));
+  } else {
+    terminal.out << "alias/" << alias.Full() << " deleted\n";
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Delete(const Wanted& options, const Invocation& invocation) {
-  if (const auto noun = ParseNoun(options.noun, {Noun::kTable}); !noun.ok()) return noun.status();
+  const auto noun = ParseNoun(options.noun, {Noun::kTable, Noun::kAlias});
+  if (!noun.ok()) return noun.status();
   const auto table = ParseTable(options.name);
   if (!table.ok()) return table.status();
   const auto pool = invocation.Pool();
   if (!pool.ok()) return pool.status();
+  if (*noun == Noun::kAlias) return DeleteAlias(options, *table, *pool, invocation.terminal);
   const auto answer = pool->Table(table->name, table->version);
   if (!answer.ok()) return answer.status();
   if (options.dry_run) {
@@ -67,8 +91,8 @@ absl::Status Delete(const Wanted& options, const Invocation& invocation) {
 
 Action DeclareDelete(Options app) {
   auto options = std::make_shared<Wanted>();
-  app.Word("NOUN", &options->noun, "table");
-  app.Word("NAME", &options->name, "NAME@VERSION");
+  app.Word("NOUN", &options->noun, "table or alias");
+  app.Word("NAME", &options->name, "NAME@VERSION, NAME@ALIAS");
   app.Flag("-y,--yes", &options->yes, "Really delete");
   app.Flag("--dry-run", &options->dry_run, "Say what would be deleted, and delete nothing");
   app.Flag("--wait", &options->wait, "Return when its memory is freed");

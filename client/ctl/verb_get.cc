@@ -79,7 +79,8 @@ absl::StatusOr<Listing> Fetch(const PoolStub& pool, Noun noun, const std::string
     case Noun::kNode: return FetchNodes(pool, name);
     case Noun::kShard:
     case Noun::kReplica: return FetchShards(pool, noun, name);
-    case Noun::kPlan: break;
+    case Noun::kPlan:
+    case Noun::kAlias: break;
   }
   // Asked all the same, so that a pool that is down is not reported as one without plans.
   const auto info = pool.PoolInfo();

@@ -42,8 +42,13 @@ std::span<const Verb> Verbs() {
            DeclareExplain},
       Verb{"delete", "Delete a table; its memory is freed when no reader needs it any more",
            "engramctl delete table small@1 --dry-run\n"
-           "engramctl delete table small@1 --yes",
+           "engramctl delete table small@1 --yes\n"
+           "engramctl delete alias small@live --yes",
            DeclareDelete},
+      Verb{"set", "Let an alias name a version; engines adopt it between steps",
+           "engramctl set alias deepseek-v4.1@live 2\n"
+           "engramctl set alias deepseek-v4.1@live 1 --dry-run",
+           DeclareSet},
       Verb{"wait", "Wait until a table is ready or gone",
            "engramctl wait table small@1 --for ready --timeout 10m\n"
            "engramctl wait table small@1 --for deleted",

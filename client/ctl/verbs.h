@@ -13,6 +13,7 @@ Action DeclareRead(Options app);
 Action DeclareVerify(Options app);
 Action DeclareExplain(Options app);
 Action DeclareDelete(Options app);
+Action DeclareSet(Options app);
 Action DeclareWait(Options app);
 Action DeclarePlan(Options app);
 Action DeclareDoctor(Options app);

@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Table>> Pool::OpenTable(const std::string& name,
   auto record = core_->FetchTable(*parsed);
   if (!record.ok()) return record.status();
   if (absl::Status status = CheckRecord(*record, options); !status.ok()) return status;
-  auto state = std::make_unique<Table::State>(core_, *std::move(record));
+  auto state = std::make_unique<Table::State>(core_, *std::move(record), *parsed);
   const AddressingSpec& addressing = state->record.spec.addressing;
   if (!addressing.token_map_digest.empty()) {
     auto map = core_->FetchTokenMap(addressing.token_map_digest);

@@ -92,6 +92,12 @@ class Table {
   Table& operator=(const Table&) = delete;
 
   const TableRecord& record() const;
+  // Opened by NAME@ALIAS: what the alias names now, when that is another version; the pool's newest
+  // map says so. Nothing switches by itself: the caller opens the alias anew between two steps and
+  // closes this table when its last step is done.
+  std::optional<TableName> Pending() const;
+  // As it was opened: NAME@VERSION or NAME@ALIAS.
+  const TableName& asked() const;
   const TableSpec& spec() const { return record().spec; }
   const ShardLayout& layout() const;
   // Null when the table names no address function.
@@ -168,8 +174,9 @@ class Pool {
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
-  // `name` is name@version. NotFound: no such table; FailedPrecondition: not ready, or a digest
-  // differs (says both); Unavailable: not every shard can be reached (says which nodes and why).
+  // `name` is name@version or name@alias. NotFound: no such table; FailedPrecondition: not ready,
+  // or a digest differs (says both); Unavailable: not every shard can be reached (says which nodes
+  // and why).
   absl::StatusOr<std::unique_ptr<Table>> OpenTable(const std::string& name,
                                                    const OpenTableOptions& options);
 

@@ -38,9 +38,10 @@ int Weight(ReadStatus status) {
 
 }  // namespace
 
-Table::State::State(std::shared_ptr<PoolCore> pool, TableRecord table)
+Table::State::State(std::shared_ptr<PoolCore> pool, TableRecord table, TableName as)
     : core(std::move(pool)),
       record(std::move(table)),
+      asked(std::move(as)),
       read_table(std::make_shared<ReadTable>(record.uid, record.spec, record.options)),
       board(core->quiescence(), NoRoutes(read_table->layout.shards())) {}
 
@@ -146,6 +147,16 @@ Table::Table(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Table::~Table() = default;
 
 const TableRecord& Table::record() const { return state_->record; }
+const TableName& Table::asked() const { return state_->asked; }
+
+std::optional<TableName> Table::Pending() const {
+  if (state_->asked == state_->record.name) return std::nullopt;
+  const std::shared_ptr<const ShardMap> map = state_->core->map();
+  const MapTable* named = map->FindAlias(state_->asked);
+  if (named == nullptr || named->uid == state_->record.uid) return std::nullopt;
+  return named->name;
+}
+
 const ShardLayout& Table::layout() const { return state_->read_table->layout; }
 const Addressing* Table::addressing() const { return state_->addressing.get(); }
 const TokenMap& Table::token_map() const { return state_->token_map; }

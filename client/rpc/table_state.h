@@ -20,7 +20,7 @@ struct Table::State {
     std::vector<ReadStatus> status;
   };
 
-  State(std::shared_ptr<PoolCore> pool, TableRecord table);
+  State(std::shared_ptr<PoolCore> pool, TableRecord table, TableName asked);
   ~State();
 
   absl::StatusOr<std::unique_ptr<Desk>> Take();
@@ -39,6 +39,7 @@ struct Table::State {
 
   const std::shared_ptr<PoolCore> core;
   const TableRecord record;
+  const TableName asked;
   const std::shared_ptr<const ReadTable> read_table;
   TokenMap token_map;
   std::unique_ptr<Addressing> addressing;

@@ -81,6 +81,7 @@ struct Dispatch {
   void operator()(const LinkBroke& broke) { LinkEnded(core, broke.link); }
   void operator()(const LoadAsked& asked) { LoadTable(core, asked.call, asked.request); }
   void operator()(const DeleteAsked& asked) { DeleteTable(core, asked.call, asked.request); }
+  void operator()(const AliasAsked& asked) { SetAlias(core, asked.call, asked.request); }
   void operator()(const Tick&) { core.changed = true; }
 };
 

@@ -51,6 +51,13 @@ struct DeleteRequest {
   bool dry_run = false;
 };
 
+struct AliasRequest {
+  CallerId caller;
+  TableName alias;      // NAME@ALIAS
+  std::string version;  // of the same NAME; empty: the alias is removed
+  bool dry_run = false;
+};
+
 // ---- events ----
 // A stream began; it must say hello within hello_within.
 struct LinkOpened {
@@ -71,8 +78,13 @@ struct DeleteAsked {
   CallId call;
   DeleteRequest request;
 };
+struct AliasAsked {
+  CallId call;
+  AliasRequest request;
+};
 struct Tick {};
-using Event = std::variant<LinkOpened, NodeSaid, LinkBroke, LoadAsked, DeleteAsked, Tick>;
+using Event =
+    std::variant<LinkOpened, NodeSaid, LinkBroke, LoadAsked, DeleteAsked, AliasAsked, Tick>;
 
 // ---- actions ----
 struct SendToNode {

@@ -83,6 +83,10 @@ void ControllerLoop::Delete(DeleteRequest request, Called called) {
   Ask<DeleteAsked>(std::move(request), std::move(called));
 }
 
+void ControllerLoop::SetAlias(AliasRequest request, Called called) {
+  Ask<AliasAsked>(std::move(request), std::move(called));
+}
+
 std::shared_ptr<const ClusterState> ControllerLoop::snapshot() const {
   MutexLock lock(&mutex_);
   return published_;

@@ -46,6 +46,7 @@ class ControllerLoop {
   void Post(Event event, std::function<void()> handled = nullptr);
   void Load(LoadRequest request, Called called);
   void Delete(DeleteRequest request, Called called);
+  void SetAlias(AliasRequest request, Called called);
 
   std::shared_ptr<const ClusterState> snapshot() const;
   Counters counters() const;

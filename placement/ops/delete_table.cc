@@ -28,6 +28,13 @@ void DeleteTable(Core& core, CallId call, const DeleteRequest& request) {
         absl::StrCat("table ", request.name.Full(),
                      " is unknown; `engramctl get tables` lists those there are")));
   }
+  if (!table->record.aliases.empty()) {
+    const std::string alias = request.name.name + "@" + table->record.aliases.front();
+    return answer(absl::FailedPreconditionError(absl::StrCat(
+        "table ", request.name.Full(), " is what ", alias, " names; let the alias name another ",
+        "version first (`engramctl set alias ", alias, " VERSION`), or remove it (`engramctl ",
+        "delete alias ", alias, "`)")));
+  }
   StoredTable next = *table;
   next.record.state = TableState::kDeleting;
   next.delete_request = key;

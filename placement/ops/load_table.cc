@@ -58,6 +58,10 @@ absl::StatusOr<std::optional<TableRecord>> LookBack(const Core& core, const Load
     if (table->record.state != TableState::kFailed) there = table.get();
   }
   if (there != nullptr) return AlreadyThere(there->record);
+  if (const TableEntry* named = core.state().FindAlias(request.name))
+    return absl::AlreadyExistsError(absl::StrCat(request.name.Full(), " is an alias of table ",
+                                                 named->record.name.Full(),
+                                                 "; load under another version"));
   return std::optional<TableRecord>();
 }
 

@@ -26,6 +26,8 @@ void InspectionEnded(Core& core, std::size_t index, absl::StatusOr<Inspection> f
 void InspectElsewhere(Core& core, std::size_t index, const absl::Status& why);
 // delete_table.cc
 void DeleteTable(Core& core, CallId call, const DeleteRequest& request);
+// set_alias.cc
+void SetAlias(Core& core, CallId call, const AliasRequest& request);
 
 // replica_report.cc: takes what a node says of one replica into `edits`. Replicas that nobody
 // knows are added to `unknown`.

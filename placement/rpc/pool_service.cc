@@ -49,9 +49,10 @@ absl::Status UnknownTable(const TableName& name) {
       "table ", name.Full(), " is unknown; `engramctl get tables` lists those there are"));
 }
 
-// Also finds a table that is being deleted, when there is no other.
+// Also finds what an alias names, and a table that is being deleted, when there is no other.
 const TableEntry* FindAny(const ClusterState& state, const TableName& name) {
   if (const TableEntry* table = state.FindTable(name)) return table;
+  if (const TableEntry* table = state.FindAlias(name)) return table;
   for (const auto& [uid, table] : state.tables) {
     if (table->record.name == name) return table.get();
   }
@@ -140,6 +141,21 @@ grpc::ServerUnaryReactor* PoolService::DeleteTable(grpc::CallbackServerContext* 
                   if (table.ok()) *response->mutable_table() = wire::ToWire(*table);
                   reactor->Finish(wire::ToGrpc(table.status()));
                 });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* PoolService::SetAlias(grpc::CallbackServerContext* context,
+                                                const v1::SetAliasRequest* request,
+                                                v1::SetAliasResponse* response) {
+  absl::StatusOr<TableName> alias = NameOf(request->name(), request->alias());
+  if (!alias.ok()) return Finish(context, alias.status());
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_->SetAlias(
+      {CallerOf(request->caller()), *std::move(alias), request->version(), request->dry_run()},
+      [reactor, response](absl::StatusOr<TableRecord> table) {
+        if (table.ok()) *response->mutable_table() = wire::ToWire(*table);
+        reactor->Finish(wire::ToGrpc(table.status()));
+      });
   return reactor;
 }
 

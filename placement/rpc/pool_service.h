@@ -28,6 +28,9 @@ class PoolService final : public v1::PoolService::CallbackService {
   grpc::ServerUnaryReactor* DeleteTable(grpc::CallbackServerContext* context,
                                         const v1::DeleteTableRequest* request,
                                         v1::DeleteTableResponse* response) override;
+  grpc::ServerUnaryReactor* SetAlias(grpc::CallbackServerContext* context,
+                                     const v1::SetAliasRequest* request,
+                                     v1::SetAliasResponse* response) override;
   grpc::ServerUnaryReactor* GetTable(grpc::CallbackServerContext* context,
                                      const v1::GetTableRequest* request,
                                      v1::GetTableResponse* response) override;

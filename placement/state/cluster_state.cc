@@ -60,6 +60,16 @@ const TableEntry* ClusterState::FindTable(const TableName& name) const {
   return failed;
 }
 
+const TableEntry* ClusterState::FindAlias(const TableName& alias) const {
+  for (const auto& [uid, table] : tables) {
+    const std::vector<std::string>& aliases = table->record.aliases;
+    if (table->record.name.name == alias.name &&
+        std::find(aliases.begin(), aliases.end(), alias.version) != aliases.end())
+      return table.get();
+  }
+  return nullptr;
+}
+
 std::map<NodeId, std::uint64_t> ClusterState::AssignedBytes() const {
   std::map<NodeId, std::uint64_t> bytes;
   for (const auto& [uid, table] : tables) {
@@ -92,7 +102,8 @@ MapNode ToMapNode(const NodeRecord& node) {
 }
 
 MapTable ToMapTable(const TableRecord& table) {
-  return {table.uid, table.name, table.state, table.spec_digest, table.content_digest};
+  return {table.uid,         table.name,           table.state,
+          table.spec_digest, table.content_digest, table.aliases};
 }
 
 std::vector<MapReplica>& ChunkEdits::Replicas(const ShardKey& key) {

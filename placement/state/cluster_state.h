@@ -84,6 +84,8 @@ struct ClusterState {
   const TableEntry* FindTable(const TableUid& uid) const;
   // The table of that name that is not Deleting; a Loading or Ready one before a Failed one.
   const TableEntry* FindTable(const TableName& name) const;
+  // The table that NAME@ALIAS names.
+  const TableEntry* FindAlias(const TableName& alias) const;
   // Bytes of all replicas assigned to a node, per node.
   std::map<NodeId, std::uint64_t> AssignedBytes() const;
   // The whole map as a delta from the empty map.

@@ -197,6 +197,10 @@ std::string Encode(const StoredTable& table) {
   encoder.Signed(record.created_unix_ms);
   encoder.Text(table.load_request);
   encoder.Text(table.delete_request);
+  // Left out where there is none: then it is what programs without aliases wrote and read.
+  if (record.aliases.empty()) return encoder.Take();
+  encoder.Number(record.aliases.size());
+  for (const std::string& alias : record.aliases) encoder.Text(alias);
   return encoder.Take();
 }
 
@@ -291,6 +295,8 @@ absl::StatusOr<StoredTable> DecodeTable(const std::string& key, std::string_view
   record.created_unix_ms = decoder.Signed();
   table.load_request = decoder.Text();
   table.delete_request = decoder.Text();
+  if (decoder.ok() && !decoder.AtEnd()) record.aliases.resize(decoder.Count());
+  for (std::string& alias : record.aliases) alias = decoder.Text();
   if (!uid_ok || !decoder.AtEnd()) return Unreadable(key);
   if (!record.spec.Validate().ok() || !record.options.Validate().ok()) return Unreadable(key);
   return table;

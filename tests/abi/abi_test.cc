@@ -41,6 +41,16 @@ TEST(AbiTest, NullHandlesAreInvalidArguments) {
   EXPECT_EQ(engram_prefetcher_poll(nullptr, 1, 0, nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
   EXPECT_EQ(engram_prefetcher_cancel(nullptr, 1, 0), ENGRAM_INVALID_ARGUMENT);
   EXPECT_EQ(engram_prefetcher_release(nullptr, 1), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_prefetcher_row_status(nullptr, 1, 0, nullptr, 0, nullptr),
+            ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_prefetcher_add_slot(nullptr, nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_get_layout(nullptr, nullptr, 0, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_register_destination(nullptr, nullptr, 0, nullptr),
+            ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_unregister_destination(nullptr, 1), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_pending(nullptr, nullptr, 0), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_adopt(nullptr, nullptr, &table), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_STREQ(engram_last_error(), "table is NULL");
   engram_prefetcher_close(nullptr);
   engram_prefetcher_options_init(nullptr);
   engram_pool_close(nullptr);

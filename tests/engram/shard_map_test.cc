@@ -19,10 +19,21 @@ MapDelta First() {
   MapDelta delta;
   delta.to = Epoch(5);
   delta.nodes = {{NodeId{"a"}, Incarnation(1), "a:1", "rack", true}};
-  delta.tables = {{Uid(1), {"t", "1"}, TableState::kReady, "s", "c"},
-                  {Uid(2), {"u", "1"}, TableState::kReady, "s", "c"}};
+  delta.tables = {{Uid(1), {"t", "1"}, TableState::kReady, "s", "c", {}},
+                  {Uid(2), {"u", "1"}, TableState::kReady, "s", "c", {}}};
   delta.chunks = {ChunkOf(1, 0, "a"), ChunkOf(1, 1, "a"), ChunkOf(2, 0, "a")};
   return delta;
+}
+
+TEST(ShardMapTest, AnAliasNamesOneVersionOfItsOwnTable) {
+  MapDelta delta = First();
+  delta.tables[1].aliases = {"canary", "live"};
+  const auto map = *ShardMap::Empty()->Apply(delta);
+  ASSERT_NE(map->FindAlias({"u", "live"}), nullptr);
+  EXPECT_EQ(map->FindAlias({"u", "live"})->uid, Uid(2));
+  EXPECT_EQ(map->FindAlias({"t", "live"}), nullptr);
+  EXPECT_EQ(map->FindAlias({"u", "1"}), nullptr);
+  EXPECT_EQ(map->FindTable({"u", "live"}), nullptr);
 }
 
 TEST(ShardMapTest, FindsReplicasByChunk) {
@@ -63,7 +74,7 @@ TEST(ShardMapTest, SnapshotDeltaReplacesEverything) {
   const auto map = *ShardMap::Empty()->Apply(First());
   MapDelta whole;
   whole.to = Epoch(9);
-  whole.tables = {{Uid(3), {"v", "1"}, TableState::kReady, "s", "c"}};
+  whole.tables = {{Uid(3), {"v", "1"}, TableState::kReady, "s", "c", {}}};
   const auto replaced = *map->Apply(whole);
   EXPECT_TRUE(replaced->nodes().empty());
   EXPECT_EQ(replaced->FindTable(Uid(1)), nullptr);

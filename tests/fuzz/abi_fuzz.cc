@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "client/abi/arguments.h"
+#include "client/abi/layout.h"
 
 namespace {
 
@@ -73,6 +74,8 @@ abi::TableShape Shape(Input& input) {
         {shape.rows, 1 + input.Take<std::uint64_t>() % (std::uint64_t{1} << 33)});
     shape.rows += shape.layers.back().rows;
   }
+  const std::uint32_t values = shape.row_bytes - shape.row_bytes / 3;
+  shape.planes = {values, shape.row_bytes - values};
   return shape;
 }
 
@@ -136,13 +139,77 @@ void Options(Input& input) {
   (void)abi::GiveStruct("info", engram_layer_info{}, info.get());
 }
 
+// No row of the part leaves [out, out + bytes).
+void RequireInside(const engram::client::ReadPart& part, std::uint32_t row_bytes,
+                   const std::byte* out, std::size_t bytes) {
+  for (std::uint32_t run = 0; run < part.runs; ++run) {
+    for (std::uint32_t i = 0; i < part.run_rows; ++i) {
+      const std::uint32_t first = part.split_bytes == 0 ? row_bytes : part.split_bytes;
+      const std::byte* const at = part.out + run * part.run_stride + i * part.row_stride;
+      Require(at >= out && at + first <= out + bytes);
+      if (part.split_bytes == 0) continue;
+      const std::byte* const rest =
+          part.rest + run * part.rest_run_stride + i * part.rest_row_stride;
+      Require(rest >= out && rest + (row_bytes - first) <= out + bytes);
+    }
+  }
+}
+
+// A layout of any columns, and a layer that lands by it or by its own strides.
+void Layers(Input& input) {
+  const abi::TableShape shape = Shape(input);
+  Given<engram_layout> given(input);
+  if (const auto few = input.Take<std::uint8_t>(); few % 8 != 0) {
+    given.Set<std::uint32_t>(offsetof(engram_layout, max_tokens), few % 32);
+    given.Set<std::uint32_t>(offsetof(engram_layout, order), few / 32 % 2);
+  }
+  const auto layout = abi::TakeLayout(shape, given.get());
+  std::vector<std::byte> out;
+  abi::StepPlace place;
+  const bool by_layout = input.Take<std::uint8_t>() % 2 != 0;
+  if (by_layout) {
+    if (!layout.ok() || layout->bytes > (std::size_t{1} << 24)) return;
+    out.resize(layout->bytes);
+    place = {&*layout, out.data()};
+  } else {
+    out.resize(input.Take<std::uint16_t>());
+  }
+  std::vector<std::int64_t> ids(16 * 32 + 8 * 8);
+  input.Bytes(ids.data(), 256);
+  Given<engram_layer_rows> rows(input);
+  const auto odd = input.Take<std::uint64_t>();
+  const std::uint64_t huge = odd % 16 == 0 ? std::uint64_t{1} << 40 : 0;
+  rows.Set<const void*>(offsetof(engram_layer_rows, ids), ids.data());
+  rows.Set<std::size_t>(offsetof(engram_layer_rows, runs), odd / 16 % 16 + huge);
+  rows.Set<std::size_t>(offsetof(engram_layer_rows, id_stride), odd / 256 % 32);
+  rows.Set<std::uint32_t>(offsetof(engram_layer_rows, columns), odd / 8192 % 4);
+  rows.Set<std::size_t>(offsetof(engram_layer_rows, column_id_stride), odd / 65536 % 8);
+  if (odd % 16 != 1) {
+    rows.Set<void*>(offsetof(engram_layer_rows, out), by_layout ? nullptr : out.data());
+    rows.Set<std::size_t>(offsetof(engram_layer_rows, out_bytes), by_layout ? 0 : out.size());
+  } else {
+    rows.Set<void*>(offsetof(engram_layer_rows, out), nullptr);
+  }
+  const auto layer = abi::TakeLayer(shape, rows.get(), 0, engram::Instant{}, place);
+  if (!layer.ok()) {
+    Require(abi::StatusOf(layer.status()) == ENGRAM_INVALID_ARGUMENT);
+    return;
+  }
+  RequireInside(layer->rows, shape.row_bytes, out.data(), out.size());
+  Require(layer->rows.first_row + layer->rows.row_limit <= shape.rows);
+  Given<engram_prefetcher_options> options(input);
+  bool check = false;
+  (void)abi::TakePrefetcherOptions(options.get(), &check);
+}
+
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t bytes) {
   Input input(data, bytes);
-  switch (input.Take<std::uint8_t>() % 3) {
+  switch (input.Take<std::uint8_t>() % 4) {
     case 0: Rows(input); break;
     case 1: Tokens(input); break;
+    case 2: Layers(input); break;
     default: Options(input);
   }
   return 0;

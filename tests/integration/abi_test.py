@@ -12,7 +12,7 @@ from pool import Pool  # noqa: E402
 
 BIN_DIR, OPTIONS = None, []
 SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1, 14]}
-TABLES = {"small@1": 7, "other@1": 8, "gone@1": 9}
+TABLES = {"small@1": 7, "small@2": 10, "other@1": 8, "gone@1": 9}
 
 
 class AbiTest(unittest.TestCase):
@@ -20,7 +20,7 @@ class AbiTest(unittest.TestCase):
     def setUpClass(cls):
         cls.pool = Pool(BIN_DIR)
         cls.addClassCleanup(cls.pool.__exit__)
-        cls.endpoint = cls.pool.up("--nodes", "2", "--memory-per-node", "160MiB", "--port", "0")
+        cls.endpoint = cls.pool.up("--nodes", "2", "--memory-per-node", "192MiB", "--port", "0")
         for name, seed in TABLES.items():
             spec = cls.pool.synthetic(**SPEC, seed=seed)
             cls.pool.ok("load", "table", name, "--synthetic", spec, "--shard-bytes", "1MiB", "--replicas", "2",
@@ -36,6 +36,14 @@ class AbiTest(unittest.TestCase):
         done = self.run_program(pathlib.Path(BIN_DIR) / "engram_abi_pool_test", "--gtest_brief=1", *OPTIONS)
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertRegex(done.stdout, r"PASSED.* \d\d tests")
+
+    def test_the_c_example_reads_every_layer_of_every_token(self):
+        done = self.run_program(pathlib.Path(BIN_DIR) / "prefetch_example", self.endpoint, "small@1")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertEqual(len(done.stdout.splitlines()), 12, done.stdout)
+        wrong = self.run_program(pathlib.Path(BIN_DIR) / "prefetch_example", self.endpoint, "small@9")
+        self.assertEqual(wrong.returncode, 1)
+        self.assertRegex(wrong.stderr, "open the table: not_found: .*table small@9 is unknown")
 
 
 if __name__ == "__main__":

@@ -208,6 +208,13 @@ class SmallPool {
     Feed(DeleteAsked{call, {{"test", "tenant", request_id}, name, false}});
     return TakeAnswer(call);
   }
+  std::optional<absl::StatusOr<TableRecord>> SetAlias(const TableName& alias,
+                                                      const std::string& version,
+                                                      bool dry_run = false) {
+    const CallId call(++last_id_);
+    Feed(AliasAsked{call, {{"test", "tenant", ""}, alias, version, dry_run}});
+    return TakeAnswer(call);
+  }
   std::optional<absl::StatusOr<TableRecord>> TakeAnswer(CallId call) {
     const auto it = answers.find(call);
     if (it == answers.end()) return std::nullopt;

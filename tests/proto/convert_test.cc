@@ -93,7 +93,7 @@ TEST(Convert, EmptyMessagesAreRefused) {
 MapDelta LargeDelta() {
   MapDelta delta{Epoch(0), Epoch(12), {}, {}, {}, {}, {}};
   delta.nodes.push_back({NodeId{"n1"}, Incarnation(2), "h:1", "rack1", true});
-  delta.tables.push_back({Uid(1), {"t", "1"}, TableState::kReady, "s", "c"});
+  delta.tables.push_back({Uid(1), {"t", "1"}, TableState::kReady, "s", "c", {"live", "next"}});
   for (std::uint32_t i = 0; i < 40; ++i) {
     delta.chunks.push_back({Uid(1), i, {{{NodeId{"n1"}, Tier::kDram, ReplicaState::kServing}}}});
   }

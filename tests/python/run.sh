@@ -24,4 +24,5 @@ install() {
 # What the tests compare with, then the package itself: always rebuilt, so that it is that of this build.
 install 'safetensors>=0.8' 'grpcio>=1.60' 'protobuf>=5' 'numpy>=1.22'
 ENGRAM_LIBRARY=$build/lib/libengram.so install --force-reinstall --no-deps "$package"
+"$venv/bin/python" "$here/steps_test.py" "$build/bin"
 exec "$venv/bin/python" "$here/engram_pool_test.py" "$build/bin" "$@"

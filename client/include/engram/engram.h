@@ -101,11 +101,24 @@ typedef struct engram_table_options {
 } engram_table_options;
 
 ENGRAM_API void engram_table_options_init(engram_table_options* options);
-/* `name` is "name@version"; `options` may be NULL. On failure *table is NULL. */
+/* `name` is "name@version" or "name@alias"; `options` may be NULL. On failure *table is NULL. A
+ * table that was opened by an alias stays at the version that the alias named then. */
 ENGRAM_API engram_status engram_table_open(engram_pool* pool, const char* name,
                                            const engram_table_options* options,
                                            engram_table** table);
 ENGRAM_API void engram_table_close(engram_table* table);
+
+/* What the alias by which the table was opened names now, "name@version", when that is another
+ * version; else "". Never blocks: ask between steps. `bytes` of `name`: ENGRAM_NAME_BYTES are
+ * enough for every name. */
+#define ENGRAM_NAME_BYTES 128
+ENGRAM_API engram_status engram_table_pending(const engram_table* table, char* name, size_t bytes);
+/* Opens what is pending; `table` stays open and readable until the caller closes it, once its last
+ * step is done. The adopted version must have the spec_digest of `table` unless `options` expects
+ * another one. FAILED_PRECONDITION: nothing is pending. On failure *adopted is NULL. */
+ENGRAM_API engram_status engram_table_adopt(engram_table* table,
+                                            const engram_table_options* options,
+                                            engram_table** adopted);
 
 /* Strings live as long as the table. */
 typedef struct engram_table_info {

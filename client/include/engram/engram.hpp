@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <stdexcept>
 #include <string>
@@ -43,6 +44,55 @@ struct TokenInput {
   std::span<const std::uint8_t> dead = {};  // empty, or one flag a token
   std::span<const std::int64_t> lookback = {};
   std::span<const std::uint8_t> lookback_dead = {};  // empty, or one flag a look-back token
+};
+
+// engram_layout with its defaults: packed rows of every column, [token][column].
+struct Layout {
+  std::uint32_t max_tokens = 0;
+  engram_row_order order = ENGRAM_TOKEN_COLUMN_ROW;
+  bool split_planes = false;
+  std::uint32_t first_column = 0;
+  std::uint32_t columns = 0;      // 0: all from first_column on
+  std::uint32_t column_step = 1;  // rank r of n: first_column r, column_step n
+
+  engram_layout given() const {
+    engram_layout layout{};
+    layout.struct_size = sizeof layout;
+    layout.max_tokens = max_tokens;
+    layout.order = static_cast<std::uint32_t>(order);
+    layout.split_planes = split_planes ? 1 : 0;
+    layout.first_column = first_column;
+    layout.columns = columns;
+    layout.column_step = column_step;
+    return layout;
+  }
+};
+
+// Memory that is registered with a table; unregistered at the end. REQUIRES: outlived by the table
+// and the memory, outlives the steps and slots that use it. Move-only.
+class Destination {
+ public:
+  Destination(engram_table* table, std::span<std::byte> memory) : table_(table), memory_(memory) {
+    detail::Check(engram_table_register_destination(table, memory.data(), memory.size(), &number_));
+  }
+  Destination(Destination&& other) noexcept
+      : table_(other.table_), memory_(other.memory_), number_(std::exchange(other.number_, 0)) {}
+  Destination& operator=(Destination&& other) noexcept {
+    std::swap(table_, other.table_);
+    std::swap(memory_, other.memory_);
+    std::swap(number_, other.number_);
+    return *this;
+  }
+  ~Destination() {
+    if (number_ != 0) engram_table_unregister_destination(table_, number_);
+  }
+  engram_destination number() const noexcept { return number_; }
+  std::span<std::byte> memory() const noexcept { return memory_; }
+
+ private:
+  engram_table* table_;
+  std::span<std::byte> memory_;
+  engram_destination number_ = 0;
 };
 
 class Table {
@@ -83,6 +133,30 @@ class Table {
     return stats;
   }
 
+  // Where the rows of a step land that has this layout (engram.h), plane by plane.
+  engram_layout_info layout(const Layout& layout, std::uint32_t plane = 0) const {
+    const engram_layout given = layout.given();
+    engram_layout_info info{};
+    info.struct_size = sizeof info;
+    detail::Check(engram_table_get_layout(table_.get(), &given, plane, &info));
+    return info;
+  }
+  Destination Register(std::span<std::byte> memory) { return Destination(table_.get(), memory); }
+
+  // "name@version" that the alias names now, if the table was opened by one and it is another.
+  std::optional<std::string> pending() const {
+    char name[ENGRAM_NAME_BYTES];
+    detail::Check(engram_table_pending(table_.get(), name, sizeof name));
+    if (name[0] == '\0') return std::nullopt;
+    return std::string(name);
+  }
+  // Opens what is pending; this table stays open until it is destroyed.
+  Table Adopt() const {
+    engram_table* adopted = nullptr;
+    detail::Check(engram_table_adopt(table_.get(), nullptr, &adopted));
+    return Table(adopted);
+  }
+
   // [token][layer][column of the layer], rows of each layer's own table.
   std::vector<std::int64_t> Addresses(const TokenInput& input) const {
     const engram_table_info table = info();
@@ -119,6 +193,7 @@ class Table {
 
  private:
   friend class Pool;
+  friend class Prefetcher;
   struct Close {
     void operator()(engram_table* table) const noexcept { engram_table_close(table); }
   };
@@ -174,6 +249,7 @@ class Prefetcher {
     std::uint64_t cache_bytes = 0;  // of the row cache; 0: none
     std::string pinned_file;        // of DumpHot; empty: none
     bool host_cache = false;        // one cache of all processes of this host
+    bool check_memory = false;  // to find mistakes
   };
   Prefetcher(const Table& table, const Options& options) {
     engram_prefetcher_options given;
@@ -184,11 +260,36 @@ class Prefetcher {
     given.cache_bytes = options.cache_bytes;
     given.host_cache = options.host_cache ? 1 : 0;
     if (!options.pinned_file.empty()) given.pinned_file = options.pinned_file.c_str();
+    given.check_memory = options.check_memory ? 1 : 0;
     engram_prefetcher* prefetcher = nullptr;
     detail::Check(engram_prefetcher_open(table.handle(), &given, &prefetcher));
     prefetcher_.reset(prefetcher);
   }
 
+  // A slot (engram.h) at the front of `out`; `destination` is null or covers it.
+  std::uint32_t AddSlot(const Layout& layout, std::span<std::byte> out,
+                        const Destination* destination = nullptr) {
+    const engram_layout given = layout.given();
+    engram_slot_options options{};
+    options.struct_size = sizeof options;
+    options.layout = &given;
+    options.out = out.data();
+    options.out_bytes = out.size();
+    options.destination = destination == nullptr ? 0 : destination->number();
+    std::uint32_t slot = 0;
+    detail::Check(engram_prefetcher_add_slot(prefetcher_.get(), &options, &slot));
+    return slot;
+  }
+  // All layers of the table by token ids, into a slot.
+  engram_ticket Submit(std::uint32_t slot, const TokenInput& input,
+                       engram_step_kind kind = ENGRAM_STEP_DECODE) {
+    const engram_tokens tokens = Table::Tokens(input);
+    engram_step step{};
+    step.kind = static_cast<std::uint32_t>(kind);
+    step.tokens = &tokens;
+    step.slot = slot;
+    return Submit(step);
+  }
   // `step` as in engram.h; its struct_size is set here.
   engram_ticket Submit(engram_step step) {
     step.struct_size = sizeof step;
@@ -205,6 +306,16 @@ class Prefetcher {
     engram_layer_state state = ENGRAM_LAYER_UNKNOWN;
     detail::Check(engram_prefetcher_poll(prefetcher_.get(), ticket, layer, &state, nullptr));
     return state;
+  }
+  // One engram_row_status a row of a layer that is not pending, [token][column].
+  std::vector<std::uint8_t> RowStatus(engram_ticket ticket, std::uint32_t layer) {
+    std::size_t rows = 0;
+    std::vector<std::uint8_t> status;
+    engram_prefetcher_row_status(prefetcher_.get(), ticket, layer, nullptr, 0, &rows);
+    status.resize(rows);
+    detail::Check(engram_prefetcher_row_status(prefetcher_.get(), ticket, layer, status.data(),
+                                               rows, nullptr));
+    return status;
   }
   void Cancel(engram_ticket ticket, std::int32_t layer) {
     detail::Check(engram_prefetcher_cancel(prefetcher_.get(), ticket, layer));

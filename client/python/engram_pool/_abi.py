@@ -62,10 +62,29 @@ class PrefetcherOptions(Sized):
                 ("pinned_file", c.c_char_p), ("host_cache", c.c_uint32), ("reserved", c.c_uint32)]
 
 
+class Layout(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("max_tokens", c.c_uint32), ("order", c.c_uint32), ("split_planes", c.c_uint32),
+                ("first_column", c.c_uint32), ("columns", c.c_uint32), ("column_step", c.c_uint32)]
+
+
+class LayoutInfo(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("bytes", c.c_size_t), ("layer_stride", c.c_size_t), ("offset", c.c_size_t),
+                ("token_stride", c.c_size_t), ("column_stride", c.c_size_t), ("plane_bytes", c.c_uint32),
+                ("planes", c.c_uint32), ("layers", c.c_uint32), ("columns", c.c_uint32)]
+
+
+class LayerRows(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("ids", c.c_void_p), ("runs", c.c_size_t), ("id_stride", c.c_size_t),
+                ("columns", c.c_uint32), ("id_type", c.c_uint32), ("layer_index", c.c_int32), ("reserved", c.c_uint32),
+                ("out", c.c_void_p), ("out_bytes", c.c_size_t), ("row_stride", c.c_size_t), ("run_stride", c.c_size_t),
+                ("needed_in_ns", c.c_uint64), ("column_id_stride", c.c_size_t)]
+
+
 class Step(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("kind", c.c_uint32), ("layers", c.c_uint32), ("tokens", c.c_void_p),
                 ("out", c.c_void_p), ("out_bytes", c.c_size_t), ("needed_in_ns", c.c_void_p),
-                ("layer_rows", c.c_void_p), ("timeout_ns", c.c_uint64)]
+                ("layer_rows", c.c_void_p), ("timeout_ns", c.c_uint64), ("layout", c.c_void_p),
+                ("destination", c.c_uint64), ("table_uid", c.c_char_p), ("slot", c.c_uint32), ("reserved", c.c_uint32)]
 
 
 class Stats(Sized):
@@ -119,6 +138,12 @@ def _load():
         "engram_prefetcher_hint": (c.c_int, [handle, c.POINTER(Rows), c.POINTER(c.c_uint64)]),
         "engram_prefetcher_hint_tokens": (c.c_int, [handle, c.POINTER(Tokens), c.POINTER(c.c_uint64)]),
         "engram_dump_hot": (c.c_int, [handle, c.c_char_p, c.c_uint64]),
+        "engram_prefetcher_row_status": (c.c_int, [handle, c.c_uint64, c.c_uint32, c.c_void_p, c.c_size_t, c.c_void_p]),
+        "engram_table_get_layout": (c.c_int, [handle, c.POINTER(Layout), c.c_uint32, c.POINTER(LayoutInfo)]),
+        "engram_table_register_destination": (c.c_int, [handle, c.c_void_p, c.c_size_t, c.POINTER(c.c_uint64)]),
+        "engram_table_unregister_destination": (c.c_int, [handle, c.c_uint64]),
+        "engram_table_pending": (c.c_int, [handle, c.c_char_p, c.c_size_t]),
+        "engram_table_adopt": (c.c_int, [handle, c.POINTER(TableOptions), out]),
     }
     for name, (result, arguments) in prototypes.items():
         function = getattr(library, name, None)

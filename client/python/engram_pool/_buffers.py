@@ -36,10 +36,8 @@ def flags(values, count, name):
     return array
 
 
-def output(out, shape):
-    """uint8 of `shape`: new, or the memory of `out`, which must have that many bytes."""
-    if out is None:
-        return np.empty(shape, np.uint8)
+def memory(out, need=None):
+    """The memory of `out` as uint8, one-dimensional; it is at least `need` bytes, contiguous and writable."""
     if isinstance(out, np.ndarray):
         array = out
     elif hasattr(out, "__dlpack__"):
@@ -48,10 +46,37 @@ def output(out, shape):
         array = _from_buffer(out)
     if not array.flags.c_contiguous or not array.flags.writeable:
         raise InvalidArgument("out must be C-contiguous and writable")
+    if need is not None and array.nbytes < need:
+        raise InvalidArgument(f"out has {array.nbytes} bytes; the layout needs {need}")
+    return array.reshape(-1).view(np.uint8)
+
+
+def output(out, shape):
+    """uint8 of `shape`: new, or the memory of `out`, which must have that many bytes."""
+    if out is None:
+        return np.empty(shape, np.uint8)
+    array = memory(out)
     need = int(np.prod(shape))
     if array.nbytes != need:
         raise InvalidArgument(f"out has {array.nbytes} bytes; shape {tuple(shape)} needs {need}")
-    return array.reshape(-1).view(np.uint8).reshape(shape)
+    return array.reshape(shape)
+
+
+def row_ids(values, dimensions):
+    """int32 or int64 of `dimensions`, with strides of whole ids that go forwards; copied only where that is needed."""
+    if hasattr(values, "__dlpack__") and not isinstance(values, np.ndarray):
+        array = _from_dlpack(values, "rows")
+    else:
+        array = np.asarray(values)
+    if array.dtype.kind not in "iu" or array.ndim != dimensions:
+        raise InvalidArgument(f"rows is {array.dtype} with shape {array.shape}; give integers in {dimensions} dimensions")
+    if array.dtype == np.uint64 and array.size and array.max() > MAX_ID:
+        raise InvalidArgument(f"rows holds {array.max()}; the largest id is {MAX_ID}")
+    if array.dtype not in (np.int32, np.int64):
+        array = array.astype(np.int64)
+    if any(count > 1 and (stride <= 0 or stride % array.itemsize) for count, stride in zip(array.shape, array.strides)):
+        array = np.ascontiguousarray(array)
+    return array
 
 
 def pointer(array):

@@ -36,6 +36,10 @@ class Handle:
         if last:
             self._release()
 
+    @property
+    def closed(self):
+        return self._closed
+
     def close(self):
         if os.getpid() != self._process:
             return

@@ -4,8 +4,11 @@ import ctypes as c
 import time
 import weakref
 
+import numpy as np
+
 from . import _abi
 from ._abi import check, library
+from ._buffers import pointer
 from ._errors import DeadlineExceeded, InvalidArgument
 
 KINDS = {"decode": 0, "verify": 1, "prefill": 2}
@@ -27,18 +30,22 @@ def needed_in(needed, layers):
 class Step:
     """The rows of one step. `rows` is the output: what `wait` has returned for is in place. Thread-safe.
 
+    With a layout, `rows` is uint8 [layers, tokens, columns, row bytes], or, split, a tuple of one such array a plane.
+
     The step keeps its output alive; `close`, or the end of the object, cancels what is pending first.
     """
 
-    def __init__(self, table, prefetcher, request, rows, timeout, keep):
+    def __init__(self, version, numbers, request, rows, timeout, keep):
+        """`numbers`: the model's layer of each layer of the step. `keep`: the memory that the reads land in."""
         self.rows = rows
-        self._table, self._prefetcher, self._keep = table, prefetcher, keep
+        self._numbers, self._prefetcher = numbers, version.prefetcher()
         ticket = c.c_uint64()
-        with prefetcher as handle:
+        with self._prefetcher as handle:
             check(library.engram_prefetcher_submit(handle, c.byref(request), c.byref(ticket)))
+        version.begin_step()
         self._ticket = ticket.value
         self._end = time.monotonic() + (timeout if timeout is not None else 1.0)
-        self._finalizer = weakref.finalize(self, _release, prefetcher, ticket.value, rows)
+        self._finalizer = weakref.finalize(self, _release, version, self._prefetcher, ticket.value, (rows, keep))
 
     def wait(self, layer=None, timeout=None):
         """Returns `rows` when the layer (None: every layer) is there.
@@ -65,7 +72,17 @@ class Step:
 
     def done(self):
         """Whether no layer is pending."""
-        return all(self.state(x.layer) != "pending" for x in self._table.layers)
+        return all(self.state(layer) != "pending" for layer in self._numbers)
+
+    def row_status(self, layer):
+        """uint8, one a row of a layer that is not pending: 0 good, 1 failed, 2 timed out, 3 corrupt, 4 skipped."""
+        rows = c.c_size_t()
+        with self._prefetcher as handle:
+            library.engram_prefetcher_row_status(handle, self._ticket, self._index(layer), None, 0, c.byref(rows))
+            status = np.empty(rows.value, np.uint8)
+            check(library.engram_prefetcher_row_status(handle, self._ticket, self._index(layer), pointer(status), rows.value,
+                                                       c.byref(rows)))
+        return status
 
     def cancel(self, layer=None):
         """Ends the reads of the layer (None: of every layer) that are not there yet; their rows are poison."""
@@ -95,7 +112,11 @@ class Step:
         self.close()
 
     def _index(self, layer):
-        return self._table._layer_index(layer)
+        if layer is None:
+            return -1
+        if layer not in self._numbers:
+            raise InvalidArgument(f"the step has no layer {layer}; its layers are {list(self._numbers)}")
+        return self._numbers.index(layer)
 
     def _poll(self, layer):
         state, late = c.c_int(), c.c_int()
@@ -104,10 +125,12 @@ class Step:
         return state.value, late.value
 
 
-def _release(prefetcher, ticket, rows):
-    """`rows` is here so that the memory outlives the reads."""
+def _release(version, prefetcher, ticket, kept):
+    """`kept` is the output: the memory outlives the reads."""
     try:
         with prefetcher as handle:
             library.engram_prefetcher_release(handle, ticket)
     except _abi._errors.EngramError:
         pass  # the table was closed, or this is a forked child: nothing lands any more
+    version.end_step()
+    del kept

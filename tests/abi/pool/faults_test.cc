@@ -253,7 +253,12 @@ TEST(StepFaultsTest, AForkedChildIsToldInEveryCall) {
     auto layout = LayoutOf(1);
     auto info = Sized<engram_layout_info>();
     engram_prefetcher* prefetcher = nullptr;
+    engram_table* table = nullptr;
+    char name[ENGRAM_NAME_BYTES];
     const engram_status got[] = {
+        engram_table_pending(opened.table, name, sizeof name),
+        engram_table_adopt(opened.table, nullptr, &table),
+        engram_prefetcher_hint_tokens(opened.prefetcher, &one.tokens, nullptr),
         engram_prefetcher_submit(opened.prefetcher, &one.step, &number),
         engram_prefetcher_wait(opened.prefetcher, 1, -1, 1),
         engram_prefetcher_poll(opened.prefetcher, 1, 0, nullptr, nullptr),

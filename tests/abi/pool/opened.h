@@ -6,12 +6,15 @@
 #include <engram/engram.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <signal.h>
 
 #include <array>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -55,12 +58,26 @@ class StoppedNodes {
     std::istringstream list(std::getenv("ENGRAM_TEST_NODES"));
     for (pid_t pid; list >> pid;) pids_.push_back(pid);
     for (const pid_t pid : pids_) kill(pid, SIGSTOP);
+    for (const pid_t pid : pids_) {
+      while (!IsStopped(pid)) sched_yield();
+    }
   }
   ~StoppedNodes() {
     for (const pid_t pid : pids_) kill(pid, SIGCONT);
   }
 
  private:
+  static bool IsStopped(pid_t pid) {
+    const std::filesystem::path threads = "/proc/" + std::to_string(pid) + "/task";
+    for (const auto& thread : std::filesystem::directory_iterator(threads)) {
+      std::ifstream stat(thread.path() / "stat");
+      std::string line;
+      std::getline(stat, line);
+      const std::size_t name_end = line.rfind(')');
+      if (name_end != std::string::npos && line.compare(name_end, 3, ") T") != 0) return false;
+    }
+    return true;
+  }
   std::vector<pid_t> pids_;
 };
 

@@ -2,6 +2,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <mutex>
 
 #include "checkout.h"
 #include "tests/abi/pool/opened.h"
@@ -208,6 +209,28 @@ TEST(StepsTest, StatisticsAddUp) {
   EXPECT_EQ(stats.layers_failed + stats.layers_cancelled + stats.layers_late, 0u);
   EXPECT_EQ(stats.rows_failed + stats.rows_skipped + stats.rows_late, 0u);
   EXPECT_GT(stats.bytes_read, stats.rows_stream * kRowBytes);
+}
+
+struct Lines {
+  std::mutex mutex;
+  std::string text;
+  static void Add(int level, const char* message, void* user) {
+    Lines& lines = *static_cast<Lines*>(user);
+    const std::lock_guard lock(lines.mutex);
+    lines.text += std::to_string(level) + " " + message + "\n";
+  }
+};
+
+TEST(StepsTest, TheLogSaysWhichNodesAreRead) {
+  Lines lines;
+  engram_set_log(Lines::Add, &lines);
+  { Opened opened; }
+  engram_set_log(nullptr, nullptr);
+  EXPECT_THAT(lines.text, testing::HasSubstr("2 node node-0 at "));
+  EXPECT_THAT(lines.text, testing::HasSubstr("read session open"));
+  const std::string before = lines.text;
+  { Opened opened; }
+  EXPECT_EQ(lines.text, before) << "nobody listens any more";
 }
 
 TEST(StepsTest, AStepNamesTheTableItIsOf) {

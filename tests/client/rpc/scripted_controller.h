@@ -158,8 +158,8 @@ class ScriptedController final : public v1::NodeService::Service, public v1::Poo
   MapDelta Snapshot() {
     MapDelta delta;
     delta.to = Epoch(epoch_);
-    delta.tables.push_back(
-        {table_.uid, table_.name, table_.state, table_.spec_digest, table_.content_digest});
+    delta.tables.push_back({table_.uid, table_.name, table_.state, table_.spec_digest,
+                            table_.content_digest, table_.aliases});
     MapChunk chunk{table_.uid, 0, std::vector<std::vector<MapReplica>>(shards_)};
     for (const auto& [name, node] : nodes_) {
       delta.nodes.push_back(node);

@@ -1,0 +1,83 @@
+// The C++ face of the library against a real pool.
+#include <engram/engram.hpp>
+
+#include <algorithm>
+
+#include "tests/abi/pool/opened.h"
+
+namespace engram::abi_test {
+namespace {
+
+using std::chrono::seconds;
+
+TEST(CppTest, ReadsStepsIntoTheSlotsOfADestination) {
+  Pool pool = Pool::Open();
+  Table table = pool.OpenTable("small@1");
+  Layout layout;
+  layout.max_tokens = 4;
+  layout.order = ENGRAM_COLUMN_TOKEN_ROW;
+  layout.split_planes = true;
+  layout.first_column = 3;
+  layout.column_step = 4;
+  const engram_layout_info values = table.layout(layout), scales = table.layout(layout, 1);
+  ASSERT_EQ(values.planes, 2u);
+  ASSERT_EQ(values.columns, 6u);
+  std::vector<std::byte> memory(2 * values.bytes);
+  Destination moved = table.Register(memory);
+  const Destination destination = std::move(moved);
+  Prefetcher::Options options;
+  options.poller = true;
+  Prefetcher steps(table, options);
+  const std::span<std::byte> second = std::span(memory).subspan(values.bytes);
+  steps.AddSlot(layout, std::span(memory).first(values.bytes), &destination);
+  const std::uint32_t slot = steps.AddSlot(layout, second, &destination);
+  const std::vector<std::int64_t> tokens = {22898, 19737, 270};
+  TokenInput input;
+  input.tokens = tokens;
+  const engram_ticket ticket = steps.Submit(slot, input, ENGRAM_STEP_VERIFY);
+  steps.Wait(ticket, -1, seconds(5));
+  const std::vector<std::int64_t> rows = table.Addresses(input);
+  for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+    EXPECT_EQ(steps.State(ticket, layer), ENGRAM_LAYER_READY);
+    const std::vector<std::uint8_t> status = steps.RowStatus(ticket, layer);
+    EXPECT_EQ(std::count(status.begin(), status.end(), ENGRAM_ROW_OK), 3 * 6);
+    for (std::size_t token = 0; token < 3; ++token) {
+      for (std::size_t i = 0; i < 6; ++i) {
+        const std::int64_t id = rows[(token * kLayers + layer) * kColumns + 3 + 4 * i];
+        const auto golden = Golden(table.layer(layer).first_row + static_cast<std::uint64_t>(id));
+        const auto at = [&](const engram_layout_info& plane) {
+          return &second[plane.offset + layer * plane.layer_stride + token * plane.token_stride +
+                         i * plane.column_stride];
+        };
+        EXPECT_EQ(std::memcmp(at(values), golden.data(), kValues), 0);
+        EXPECT_EQ(std::memcmp(at(scales), golden.data() + kValues, kScales), 0);
+      }
+    }
+  }
+  steps.Release(ticket);
+  EXPECT_EQ(table.stats().layers_ready, kLayers);
+  EXPECT_EQ(table.pending(), std::nullopt);
+}
+
+TEST(CppTest, FailuresAreErrorsWithTheirStatus) {
+  Pool pool = Pool::Open();
+  const Table table = pool.OpenTable("small@1");
+  Layout layout;
+  layout.max_tokens = 1;
+  layout.first_column = 24;
+  const auto fails = [](auto call, engram_status status, const char* says) {
+    try {
+      call();
+      ADD_FAILURE() << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.status(), status);
+      EXPECT_THAT(std::string(error.what()), testing::HasSubstr(says));
+    }
+  };
+  fails([&] { table.layout(layout); }, ENGRAM_INVALID_ARGUMENT, "layout->first_column is 24");
+  fails([&] { table.Adopt(); }, ENGRAM_FAILED_PRECONDITION, "there is nothing to adopt");
+  fails([&] { pool.OpenTable("small@77"); }, ENGRAM_NOT_FOUND, "small@77");
+}
+
+}  // namespace
+}  // namespace engram::abi_test

@@ -1,0 +1,230 @@
+"""Steps of the Python package against a real local pool: both doors, every layout, destinations, versions, the example.
+
+usage: steps_test.py BIN_DIR [unittest options]
+"""
+import asyncio
+import gc
+import pathlib
+import subprocess
+import sys
+import threading
+import unittest
+
+import numpy as np
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE.parent / "integration")]
+import engram_pool  # noqa: E402
+from pool import Pool, wait_until  # noqa: E402
+
+BIN_DIR = None
+SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1, 14]}
+TOKENS = [22898, 19737, 270, 9327, 270]
+POISON = np.concatenate([np.full(256, 0x7F, np.uint8), np.full(8, 0xFF, np.uint8)])
+
+
+class Legacy:
+    """Memory of another library, which exports the first version of DLPack, as most do."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack__(self, stream=None):
+        return self.array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+
+def setUpModule():
+    global POOL, ENDPOINT
+    POOL = Pool(BIN_DIR)
+    unittest.addModuleCleanup(POOL.__exit__)
+    ENDPOINT = POOL.up("--nodes", "2", "--memory-per-node", "128MiB", "--port", "0")
+    for name, seed in (("small@1", 7), ("small@2", 10)):
+        POOL.ok("load", "table", name, "--synthetic", POOL.synthetic(**SPEC, seed=seed), "--shard-bytes", "1MiB", "--replicas", "2",
+                "--wait", "--timeout", "60s")
+
+
+class StepsTest(unittest.TestCase):
+    fabric = None
+
+    def setUp(self):
+        pool = engram_pool.connect(ENDPOINT, fabric=self.fabric)
+        self.addCleanup(pool.close)
+        self.pool, self.table = pool, pool.table("small@1")
+        self.want = self.table.read(TOKENS)
+
+    def refused(self, error, words, call):
+        with self.assertRaisesRegex(error, words):
+            call()
+
+    def test_the_row_id_door_takes_every_width_and_stride(self):
+        rows = self.table.addresses(TOKENS)
+        rows[1, 0, 3] = -1
+        want = self.want.copy()
+        want[1, 0, 3] = 0
+        strided = np.zeros((10, 2, 48), np.int32)[::2, :, ::2]
+        strided[...] = rows
+        for given in (rows, rows.astype(np.int32), strided, np.asfortranarray(rows), rows[::-1][::-1], rows.tolist(), Legacy(rows)):
+            with self.table.prefetch_rows(given, timeout=10) as step:
+                np.testing.assert_array_equal(step.wait(), want)
+                status = step.row_status(1)
+                self.assertEqual((status.size, status[24 + 3], np.count_nonzero(status)), (5 * 24, 4, 1))
+                self.assertEqual(np.count_nonzero(step.row_status(14)), 0)
+
+    def test_every_layout_holds_the_same_rows(self):
+        rows = self.table.addresses(TOKENS)
+        for order in ("token", "column"):
+            for split in (False, True):
+                for columns in (None, range(6, 12), slice(1, None, 4), [0, 5, 10]):
+                    layout = self.table.layout(8, order=order, split=split, columns=columns)
+                    want = self.want[:, :, list(layout.columns)].transpose(1, 0, 2, 3)
+                    for start in (lambda: self.table.prefetch(TOKENS, layout=layout, timeout=10),
+                                  lambda: self.table.prefetch_rows(rows, layout=layout, timeout=10)):
+                        with start() as step:
+                            got = step.wait()
+                            got = np.concatenate(got, axis=-1) if split else got
+                            np.testing.assert_array_equal(got, want, f"{order} {split} {columns}")
+
+    def test_rows_land_in_memory_of_every_kind(self):
+        layout = self.table.layout(5)
+        want = self.want.transpose(1, 0, 2, 3)
+        array = np.zeros(layout.bytes + 64, np.uint8)
+        for out in (array, bytearray(layout.bytes), memoryview(bytearray(layout.bytes)), Legacy(array)):
+            with self.table.register(out) as destination, self.table.prefetch(TOKENS, layout=layout, destination=destination,
+                                                                             timeout=10) as step:
+                np.testing.assert_array_equal(step.wait(), want)
+                np.testing.assert_array_equal(layout.views(out, 5)[0], want)
+        self.refused(engram_pool.InvalidArgument, "out has 10 bytes; the layout needs",
+                     lambda: self.table.prefetch(TOKENS, layout=layout, out=bytearray(10)))
+
+    def test_torch_tensors_are_memory_too(self):
+        try:
+            import torch
+        except ImportError:
+            self.skipTest("torch is not installed")
+        layout = self.table.layout(5)
+        out = torch.zeros(layout.bytes, dtype=torch.uint8)
+        with self.table.prefetch(torch.tensor(TOKENS), layout=layout, out=out, timeout=10) as step:
+            np.testing.assert_array_equal(step.wait(), self.want.transpose(1, 0, 2, 3))
+            self.assertEqual(out[0].item(), self.want[0, 0, 0, 0])
+
+    def test_a_destination_stays_while_steps_use_it(self):
+        layout = self.table.layout(5)
+        destination = self.table.register(bytearray(layout.bytes))
+        step = self.table.prefetch(TOKENS, layout=layout, destination=destination, timeout=10)
+        self.refused(engram_pool.FailedPrecondition, "is in use by 1 steps or slots", destination.close)
+        step.wait()
+        step.close()
+        destination.close()
+        destination.close()
+        self.refused(engram_pool.InvalidArgument, "is not registered",
+                     lambda: self.table.prefetch(TOKENS, layout=layout, destination=destination))
+        whole = np.zeros(4096, np.uint8)
+        self.refused(engram_pool.InvalidArgument, "multiple of 16 bytes", lambda: self.table.register(whole[1:]))
+        read_only = np.zeros(64, np.uint8)
+        read_only.flags.writeable = False
+        self.refused(engram_pool.InvalidArgument, "writable", lambda: self.table.register(read_only))
+        kept = self.table.register(whole)
+        self.refused(engram_pool.InvalidArgument, "overlaps destination", lambda: self.table.register(whole))
+        self.pool.close()
+        kept.close()
+
+    def test_what_is_wrong_with_a_step_is_said(self):
+        table, layout = self.table, self.table.layout(2)
+        for words, call in (
+                ("layout->columns is 5; from column 20", lambda: table.layout(8, columns=range(20, 25))),
+                ("rise in equal steps", lambda: table.layout(8, columns=[1, 2, 5])),
+                ("order is 'diagonal'", lambda: table.layout(8, order="diagonal")),
+                ("max_tokens is 0", lambda: table.layout(0)),
+                ("has places for 2 tokens", lambda: table.prefetch(TOKENS, layout=layout)),
+                (".columns is 23; with a layout", lambda: table.prefetch_rows(np.zeros((1, 2, 23), np.int64), layout=layout)),
+                ("rows has shape", lambda: table.prefetch_rows(np.zeros((1, 3, 24), np.int64))),
+                ("in 3 dimensions", lambda: table.prefetch_rows([1, 2])),
+                ("asks for row 99999999 .run 0, column 1.; layer index 1 of table small@1",
+                 lambda: table.prefetch_rows([[[0, 1], [0, 99999999]]])),
+                ("no layer 3; its layers are .1, 14.", lambda: table.prefetch([1]).wait(layer=3))):
+            self.refused(engram_pool.InvalidArgument, words, call)
+
+    def test_other_threads_run_while_a_step_is_waited_for(self):
+        ticks, stop = [], threading.Event()
+        thread = threading.Thread(target=lambda: [ticks.append(1) for _ in iter(lambda: stop.wait(0.001), True)])
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(stop.set)
+        step = self.table.prefetch_rows(self.table.addresses(TOKENS), timeout=10)
+        step.wait()
+        self.assertTrue(wait_until(lambda: len(ticks) > 2))
+
+    def test_a_step_of_a_layout_can_be_awaited(self):
+        layout = self.table.layout(5, order="column", split=True)
+
+        async def one():
+            return await self.table.prefetch(TOKENS, layout=layout, timeout=10)
+
+        values, scales = asyncio.run(one())
+        np.testing.assert_array_equal(np.concatenate([values, scales], -1), self.want.transpose(1, 0, 2, 3))
+
+    def test_a_step_outlives_the_name_of_its_table(self):
+        step = self.pool.table("small@1").prefetch(TOKENS, timeout=10)
+        gc.collect()
+        np.testing.assert_array_equal(step.wait(), self.want)
+        step.close()
+
+
+class StepsOverStreamTest(StepsTest):
+    fabric = "stream"
+
+    def test_rows_out_of_the_cache_land_by_their_layout_too(self):
+        table = self.pool.table("small@1", cache_bytes=16 << 20)
+        layout = table.layout(8, order="column", split=True, columns=range(8, 16))
+        want = self.want[:, :, 8:16].transpose(1, 0, 2, 3)
+        for _ in range(3):
+            with table.prefetch(TOKENS, layout=layout, timeout=10) as step:
+                np.testing.assert_array_equal(np.concatenate(step.wait(), axis=-1), want)
+        self.assertGreater(table.stats()["cache_hits"], 0)
+
+
+class VersionsTest(unittest.TestCase):
+    def test_an_alias_is_adopted_between_steps_and_rolled_back(self):
+        POOL.ok("set", "alias", "small@live", "1")
+        with engram_pool.connect(ENDPOINT) as pool:
+            first, second = pool.table("small@1").read(TOKENS), pool.table("small@2").read(TOKENS)
+            live = pool.table("small@live")
+            self.assertEqual((live.name, live.pending, live.adopt()), ("small@1", None, False))
+            POOL.ok("set", "alias", "small@live", "small@2")
+            self.assertTrue(wait_until(lambda: live.pending == "small@2"))
+            np.testing.assert_array_equal(live.read(TOKENS), first)
+            step = live.prefetch(TOKENS, timeout=10)
+            self.assertTrue(live.adopt())
+            self.assertEqual((live.name, live.pending), ("small@2", None))
+            with live.prefetch(TOKENS, timeout=10) as after:
+                np.testing.assert_array_equal(after.wait(), second)
+            np.testing.assert_array_equal(step.wait(), first)
+            step.close()
+            refused = POOL.run("delete", "table", "small@2", "--yes")
+            self.assertEqual(refused.returncode, 1)
+            self.assertIn("is what small@live names", refused.stderr)
+            POOL.ok("set", "alias", "small@live", "1")
+            self.assertTrue(wait_until(lambda: live.pending == "small@1"))
+            with self.assertRaisesRegex(engram_pool.FailedPrecondition, "spec digest"):
+                live.adopt(spec_digest="abc")
+            self.assertTrue(live.adopt())
+            np.testing.assert_array_equal(live.read(TOKENS), first)
+        self.assertIn("live", POOL.ok("get", "tables", "-o", "wide"))
+        POOL.ok("delete", "alias", "small@live", "--yes")
+
+
+class ExampleTest(unittest.TestCase):
+    def test_the_example_runs(self):
+        example = HERE.parent.parent / "client" / "examples" / "prefetch.py"
+        done = subprocess.run([sys.executable, example, ENDPOINT, "small@1"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.stdout.count("layer "), 8)
+        self.assertIn("'layers_ready': 8", done.stdout)
+
+
+if __name__ == "__main__":
+    BIN_DIR = sys.argv.pop(1)
+    unittest.main()
