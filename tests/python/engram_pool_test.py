@@ -253,6 +253,28 @@ class PrefetchTest(unittest.TestCase):
         for rows in asyncio.run(both()):
             np.testing.assert_array_equal(rows, want)
 
+    def test_cached_rows_are_not_read_again_and_hot_ones_can_be_pinned(self):
+        tokens = trace("kjv", 700, 50)
+        file = POOL.path / "hot"
+        for host_cache in (False, True):
+            with self.subTest(host_cache=host_cache):
+                pool = engram_pool.connect(ENDPOINT, fabric="stream")
+                self.addCleanup(pool.close)
+                table = pool.table("wide@1", cache_bytes=8 << 20, host_cache=host_cache)
+                want = table.read(tokens)
+                np.testing.assert_array_equal(table.prefetch(tokens).wait(), want)
+                read = table.stats()["rows_stream"]
+                np.testing.assert_array_equal(table.prefetch(tokens).wait(), want)
+                self.assertEqual(table.stats()["rows_stream"], read)
+                self.assertEqual(table.hint(tokens), tokens.size * 48)
+                self.assertGreater(table.stats()["cache_hits"], 0)
+                self.assertEqual(table.hint_rows(range(16), layer=7), 16)
+                table.dump_hot(file, 10)
+                later = pool.table("wide@1", cache_bytes=8 << 20, pinned=file)
+                np.testing.assert_array_equal(later.prefetch(tokens).wait(), want)
+        with self.assertRaisesRegex(engram_pool.FailedPrecondition, "cache_bytes"):
+            self.open("stream").dump_hot(file)
+
     def test_a_large_prefill_and_decode_steps_are_served_side_by_side(self):
         table = self.open("stream")
         text = trace("kjv", 0, 3000)
