@@ -132,10 +132,10 @@ TEST_F(EngramctlTest, WrongWordsAreUsageErrors) {
   }
 }
 
-TEST_F(EngramctlTest, UcxIsSaidToBeMissingFromThisBuild) {
-  const Outcome run = Run("local up --fabric ucx --data-dir " + dir_ + "/pool");
-  EXPECT_EQ(run.code, 1);
-  EXPECT_TRUE(Has(run.err, "ucx")) << run.err;
+TEST_F(EngramctlTest, AFabricThatThereIsNotStartsNothing) {
+  const Outcome run = Run("local up --fabric telegraph --data-dir " + dir_ + "/pool");
+  EXPECT_EQ(run.code, 2);
+  EXPECT_TRUE(Has(run.err, "there is no fabric \"telegraph\"")) << run.err;
   EXPECT_FALSE(fs::exists(dir_ + "/pool"));
 }
 
