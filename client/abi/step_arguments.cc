@@ -190,7 +190,8 @@ absl::StatusOr<Table::PrefetcherOptions> TakePrefetcherOptions(
   options.cache_bytes = ours.cache_bytes;
   options.host_cache = ours.host_cache == 1;
   if (options.host_cache && options.cache_bytes == 0)
-    return absl::InvalidArgumentError("options->host_cache is 1, but cache_bytes is 0: give it some");
+    return absl::InvalidArgumentError(
+        "options->host_cache is 1, but cache_bytes is 0: give it some");
   if (ours.pinned_file != nullptr) {
     auto file = TakeName("options->pinned_file", ours.pinned_file);
     if (!file.ok()) return file.status();

@@ -132,9 +132,9 @@ class Table {
     bool poller = false;  // a thread serves; else callers that wait do
     // Of the row cache (client/cache/); 0: none. Mapped rows are never cached.
     std::uint64_t cache_bytes = 0;
-    // The cache is that of all processes of this user and tenant on this host that open the table so
-    // with the same bytes; for sealed tables. Where it cannot be opened there is none, and the log
-    // says why.
+    // The cache is that of all processes of this user and tenant on this host that open the table
+    // so with the same bytes; for sealed tables. Where it cannot be opened there is none, and the
+    // log says why.
     bool host_cache = false;
     // Empty, or a file that WriteHot wrote: its n-grams are read at once and stay in the cache.
     std::string pinned_file;

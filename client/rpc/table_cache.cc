@@ -10,8 +10,8 @@
 
 namespace engram::client {
 
-absl::StatusOr<std::shared_ptr<RowCache>> Table::State::OpenPrivate(
-    const PrefetcherOptions& wanted, std::uint32_t unit_rows) const {
+absl::StatusOr<std::shared_ptr<RowCache>> Table::State::OpenPrivate(const PrefetcherOptions& wanted,
+                                                                    std::uint32_t unit_rows) const {
   PrivateCache::Options cache;
   cache.bytes = wanted.cache_bytes;
   cache.row_bytes = read_table->layout.row_bytes();

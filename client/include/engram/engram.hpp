@@ -249,7 +249,7 @@ class Prefetcher {
     std::uint64_t cache_bytes = 0;  // of the row cache; 0: none
     std::string pinned_file;        // of DumpHot; empty: none
     bool host_cache = false;        // one cache of all processes of this host
-    bool check_memory = false;  // to find mistakes
+    bool check_memory = false;      // to find mistakes
   };
   Prefetcher(const Table& table, const Options& options) {
     engram_prefetcher_options given;
