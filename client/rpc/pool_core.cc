@@ -118,7 +118,8 @@ absl::Status PoolCore::OpenUcx() {
   const bool forced = options_.fabric == FabricKind::kUcx;
   if (!forced && (options_.fabric || options_.ucx_transports.empty())) return absl::OkStatus();
   fabric::ucx::UcxFabricOptions options;
-  options.transport = {options_.ucx_transports, options_.ucx_devices};
+  options.transport.transports = options_.ucx_transports;
+  options.transport.devices = options_.ucx_devices;
   return Keep(fabric::ucx::UcxFabric::Open(options), forced);
 }
 

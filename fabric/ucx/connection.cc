@@ -28,8 +28,13 @@ Connection::Connection(std::shared_ptr<const Transport> transport, TargetLocatio
 bool Connection::Open() {
   auto worker = transport_->OpenWorker();
   if (!worker.ok()) return false;
-  auto address = transport_->AddressOf(*worker);
-  if (!address.ok()) return false;
+  const bool by_worker = location_.kind == TargetLocation::Kind::kWorker;
+  std::vector<std::byte> own;
+  if (by_worker) {
+    auto address = transport_->AddressOf(*worker);
+    if (!address.ok()) return false;
+    own = *std::move(address);
+  }
   if (library_.worker_get_efd(worker->get(), &wait_fd_) != UCS_OK) return false;
   SetReceiver(library_, worker->get(), kAnswerId, &Connection::Receive, this);
   refusal_ = Outcome::kOk;
@@ -37,15 +42,15 @@ bool Connection::Open() {
   ++generation_;
   id_ = random_.Next();
   state_ = State::kGreeting;
-  ucs_status_t error = UCS_OK;
-  endpoint_ =
-      OpenEndpoint(library_, worker->get(), location_.worker, &Connection::Failed, this, &error);
+  endpoint_ = OpenEndpoint(library_, worker->get(),
+                           by_worker ? ToWorker(location_.address) : ToSocket(location_.address),
+                           &Connection::Failed, this);
   worker_ = *std::move(worker);
   if (endpoint_ == nullptr) {
     Close();
     return false;
   }
-  Send(library_, endpoint_, kAskId, Pack(NewAsk(Verb::kHello), *address), nullptr);
+  Send(library_, endpoint_, kAskId, Pack(NewAsk(Verb::kHello), own), nullptr);
   return true;
 }
 

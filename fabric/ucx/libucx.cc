@@ -62,6 +62,8 @@ void FindCalls(Finder& find, Libucx* out) {
   find("ucp_worker_get_address", &out->worker_get_address);
   find("ucp_worker_release_address", &out->worker_release_address);
   find("ucp_worker_set_am_recv_handler", &out->worker_set_am_recv_handler);
+  find("ucp_listener_create", &out->listener_create)("ucp_listener_query", &out->listener_query);
+  find("ucp_listener_destroy", &out->listener_destroy);
   find("ucp_am_send_nbx", &out->am_send_nbx)("ucp_ep_create", &out->ep_create);
   find("ucp_ep_close_nbx", &out->ep_close_nbx)("ucp_ep_flush_nbx", &out->ep_flush_nbx);
   find("ucp_ep_rkey_unpack", &out->ep_rkey_unpack)("ucp_rkey_destroy", &out->rkey_destroy);

@@ -32,6 +32,9 @@ struct Libucx {
   decltype(&ucp_worker_get_address) worker_get_address = nullptr;
   decltype(&ucp_worker_release_address) worker_release_address = nullptr;
   decltype(&ucp_worker_set_am_recv_handler) worker_set_am_recv_handler = nullptr;
+  decltype(&ucp_listener_create) listener_create = nullptr;
+  decltype(&ucp_listener_query) listener_query = nullptr;
+  decltype(&ucp_listener_destroy) listener_destroy = nullptr;
   decltype(&ucp_am_send_nbx) am_send_nbx = nullptr;
   decltype(&ucp_ep_create) ep_create = nullptr;
   decltype(&ucp_ep_close_nbx) ep_close_nbx = nullptr;

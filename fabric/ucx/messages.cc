@@ -26,7 +26,7 @@ void Send(const Libucx& library, ucp_ep_h endpoint, unsigned id, std::vector<std
   ucp_request_param_t param{};
   param.op_attr_mask =
       UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA | UCP_OP_ATTR_FIELD_FLAGS;
-  param.flags = UCP_AM_SEND_FLAG_EAGER;
+  param.flags = UCP_AM_SEND_FLAG_EAGER | (id == kAskId ? UCP_AM_SEND_FLAG_REPLY : 0);
   param.cb.send = Sent;
   param.user_data = sending.get();
   const ucs_status_ptr_t request = library.am_send_nbx(
@@ -56,19 +56,37 @@ void SetReceiver(const Libucx& library, ucp_worker_h worker, unsigned id,
   library.worker_set_am_recv_handler(worker, &param);
 }
 
-ucp_ep_h OpenEndpoint(const Libucx& library, ucp_worker_h worker,
-                      std::span<const std::byte> address, ucp_err_handler_cb_t failed,
-                      void* argument, ucs_status_t* error) {
-  ucp_ep_params_t params{};
-  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE |
-                      UCP_EP_PARAM_FIELD_ERR_HANDLER;
-  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+ucp_ep_h OpenEndpoint(const Libucx& library, ucp_worker_h worker, ucp_ep_params_t params,
+                      ucp_err_handler_cb_t failed, void* argument) {
+  params.field_mask |= UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE | UCP_EP_PARAM_FIELD_ERR_HANDLER;
   params.err_mode = UCP_ERR_HANDLING_MODE_PEER;
   params.err_handler.cb = failed;
   params.err_handler.arg = argument;
   ucp_ep_h endpoint = nullptr;
-  *error = library.ep_create(worker, &params, &endpoint);
-  return *error == UCS_OK ? endpoint : nullptr;
+  return library.ep_create(worker, &params, &endpoint) == UCS_OK ? endpoint : nullptr;
+}
+
+ucp_ep_params_t ToWorker(std::span<const std::byte> address) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS;
+  params.address = reinterpret_cast<const ucp_address_t*>(address.data());
+  return params;
+}
+
+ucp_ep_params_t ToSocket(std::span<const std::byte> address) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_FLAGS | UCP_EP_PARAM_FIELD_SOCK_ADDR;
+  params.flags = UCP_EP_PARAMS_FLAGS_CLIENT_SERVER;
+  params.sockaddr.addr = reinterpret_cast<const sockaddr*>(address.data());
+  params.sockaddr.addrlen = static_cast<socklen_t>(address.size());
+  return params;
+}
+
+ucp_ep_params_t ToCaller(ucp_conn_request_h caller) {
+  ucp_ep_params_t params{};
+  params.field_mask = UCP_EP_PARAM_FIELD_CONN_REQUEST;
+  params.conn_request = caller;
+  return params;
 }
 
 }  // namespace engram::fabric::ucx

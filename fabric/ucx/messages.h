@@ -23,7 +23,7 @@ inline constexpr unsigned kAnswerId = 102;  // target to reader
 inline constexpr std::uint64_t kMagic = 0x4d415247'4e450101;
 
 enum class Verb : std::uint32_t {
-  kHello = 1,    // a new connection; followed by the reader's worker address
+  kHello = 1,    // a new connection; in shared memory followed by the reader's worker address
   kImport = 2,   // what is needed to read the region `key`?
   kRead = 3,     // followed by `count` of Range
   kGoodbye = 4,  // the reader leaves; no answer
@@ -95,7 +95,8 @@ bool Unpack(const void* data, std::size_t bytes, Head* head, std::span<const std
 }
 
 // Sends and forgets; what becomes of it shows at the endpoint. `unsent` may be null; else it is
-// the bytes that UCX has not taken yet, this message included, and outlives it.
+// the bytes that UCX has not taken yet, this message included, and outlives it. Asks tell the
+// target the endpoint to answer at.
 void Send(const Libucx& library, ucp_ep_h endpoint, unsigned id, std::vector<std::byte> message,
           std::size_t* unsent);
 
@@ -108,10 +109,14 @@ void SetReceiver(const Libucx& library, ucp_worker_h worker, unsigned id,
 // else a request to check and free.
 void* CloseByForce(const Libucx& library, ucp_ep_h endpoint);
 
-// An endpoint to the worker of that address, whose failure is told to `failed(argument, ...)`. Null
-// with `error` set.
-ucp_ep_h OpenEndpoint(const Libucx& library, ucp_worker_h worker,
-                      std::span<const std::byte> address, ucp_err_handler_cb_t failed,
-                      void* argument, ucs_status_t* error);
+// An endpoint to where `params` says, whose failure is told to `failed(argument, ...)`. Null: it
+// cannot be made.
+ucp_ep_h OpenEndpoint(const Libucx& library, ucp_worker_h worker, ucp_ep_params_t params,
+                      ucp_err_handler_cb_t failed, void* argument);
+// `params` of a worker's address, of an address on which a target listens, and of a reader that
+// connected. What they point to outlives the call of OpenEndpoint.
+ucp_ep_params_t ToWorker(std::span<const std::byte> address);
+ucp_ep_params_t ToSocket(std::span<const std::byte> address);
+ucp_ep_params_t ToCaller(ucp_conn_request_h caller);
 
 }  // namespace engram::fabric::ucx

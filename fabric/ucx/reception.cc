@@ -1,7 +1,10 @@
 #include "fabric/ucx/reception.h"
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +13,7 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 
 namespace engram::fabric::ucx {
 namespace {
@@ -18,20 +22,26 @@ namespace {
 constexpr Duration kLeaveAtMost = std::chrono::milliseconds(500);
 // While somebody leaves.
 constexpr Duration kLookAgain = std::chrono::milliseconds(1);
+// In a row, before it naps.
+constexpr int kMostRefusedSleeps = 1000;
 // More than a reader of ours has asked for at one time, by far.
 constexpr std::size_t kMostUnsent = std::size_t{64} << 20;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Reception>> Reception::Open(
-    std::shared_ptr<const Transport> transport, Directory* directory) {
+    std::shared_ptr<const Transport> transport, const std::string& host, Directory* directory) {
   std::unique_ptr<Reception> out(new Reception(std::move(transport), directory));
   auto worker = out->transport_->OpenWorker();
   if (!worker.ok()) return worker.status();
-  auto address = out->transport_->AddressOf(*worker);
-  if (!address.ok()) return address.status();
   out->worker_ = *std::move(worker);
-  out->address_ = *std::move(address);
+  if (out->transport_->in_shared_memory()) {
+    auto address = out->transport_->AddressOf(out->worker_);
+    if (!address.ok()) return address.status();
+    out->address_ = *std::move(address);
+  } else if (absl::Status status = out->Listen(host); !status.ok()) {
+    return status;
+  }
   if (ucs_status_t error = out->library_.worker_get_efd(out->worker_.get(), &out->wait_fd_);
       error != UCS_OK) {
     return out->transport_->Failed("ucp_worker_get_efd", error);
@@ -47,21 +57,69 @@ Reception::~Reception() {
     reader->failed = true;
     Leave(*reader);
   }
+  for (auto& [endpoint, reader] : callers_) Leave(*reader);
   const Instant limit = clock_.Now() + kLeaveAtMost;
-  while (!readers_.empty() && clock_.Now() < limit) Turn();
+  while (!empty() && clock_.Now() < limit) Turn();
+  if (listener_ != nullptr) library_.listener_destroy(listener_);
   worker_.reset();
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
+absl::Status Reception::Listen(const std::string& host) {
+  sockaddr_storage at{};
+  auto* const v4 = reinterpret_cast<sockaddr_in*>(&at);
+  auto* const v6 = reinterpret_cast<sockaddr_in6*>(&at);
+  const bool is_v4 = inet_pton(AF_INET, host.c_str(), &v4->sin_addr) == 1;
+  if (!is_v4 && inet_pton(AF_INET6, host.c_str(), &v6->sin6_addr) != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("ucx host \"", host, "\": wanted is the address of an interface"));
+  }
+  at.ss_family = is_v4 ? AF_INET : AF_INET6;
+  const socklen_t bytes = is_v4 ? sizeof *v4 : sizeof *v6;
+  ucp_listener_params_t params{};
+  params.field_mask = UCP_LISTENER_PARAM_FIELD_SOCK_ADDR | UCP_LISTENER_PARAM_FIELD_CONN_HANDLER;
+  params.sockaddr = {reinterpret_cast<const sockaddr*>(&at), bytes};
+  params.conn_handler = {&Reception::Called, this};
+  if (ucs_status_t error = library_.listener_create(worker_.get(), &params, &listener_);
+      error != UCS_OK) {
+    listener_ = nullptr;
+    return transport_->Failed(absl::StrCat("ucp_listener_create on ", host), error);
+  }
+  ucp_listener_attr_t listens{};
+  listens.field_mask = UCP_LISTENER_ATTR_FIELD_SOCKADDR;
+  if (ucs_status_t error = library_.listener_query(listener_, &listens); error != UCS_OK) {
+    return transport_->Failed("ucp_listener_query", error);
+  }
+  const auto* first = reinterpret_cast<const std::byte*>(&listens.sockaddr);
+  address_.assign(first, first + bytes);
+  return absl::OkStatus();
+}
+
+// Answered outside of the callbacks, where UCX may be called.
+void Reception::Called(ucp_conn_request_h caller, void* reception) {
+  static_cast<Reception*>(reception)->calls_.push_back(caller);
+}
+
 ucs_status_t Reception::Receive(void* reception, const void*, std::size_t, void* data,
-                                std::size_t bytes, const ucp_am_recv_param_t*) {
-  // Answered outside of the callback, where UCX may be called.
-  Ask head;
+                                std::size_t bytes, const ucp_am_recv_param_t* param) {
+  Message message;
   std::span<const std::byte> tail;
-  if (Unpack(data, bytes, &head, &tail)) {
-    static_cast<Reception*>(reception)->inbox_.push_back({head, {tail.begin(), tail.end()}});
+  if (Unpack(data, bytes, &message.ask.head, &tail)) {
+    message.ask.tail.assign(tail.begin(), tail.end());
+    if ((param->recv_attr & UCP_AM_RECV_ATTR_FIELD_REPLY_EP) != 0) message.from = param->reply_ep;
+    static_cast<Reception*>(reception)->inbox_.push_back(std::move(message));
   }
   return UCS_OK;
+}
+
+void Reception::Accept(ucp_conn_request_h caller) {
+  auto reader = std::make_unique<Reader>();
+  reader->reception = this;
+  reader->endpoint =
+      OpenEndpoint(library_, worker_.get(), ToCaller(caller), &Reception::Failed, reader.get());
+  if (reader->endpoint == nullptr) return;
+  const ucp_ep_h endpoint = reader->endpoint;
+  callers_[endpoint] = std::move(reader);
 }
 
 void Reception::Failed(void* reader, ucp_ep_h, ucs_status_t) {
@@ -79,10 +137,12 @@ void Reception::Flushed(void* request, ucs_status_t, void* reader) {
 
 bool Reception::Turn() {
   bool busy = library_.worker_progress(worker_.get()) != 0;
+  if (busy) refused_sleeps_ = 0;
+  for (ucp_conn_request_h caller : std::exchange(calls_, {})) Accept(caller);
   if (!inbox_.empty()) {
     busy = true;
-    const std::vector<Received<Ask>> asks = std::exchange(inbox_, {});
-    for (const Received<Ask>& ask : asks) Take(ask);
+    const std::vector<Message> messages = std::exchange(inbox_, {});
+    for (const Message& message : messages) Take(message);
   }
   if (look_after_readers_) {
     const Instant now = clock_.Now();
@@ -94,7 +154,15 @@ bool Reception::Turn() {
 }
 
 void Reception::Sleep(Duration most) {
-  if (library_.worker_arm(worker_.get()) != UCS_OK) return;
+  if (library_.worker_arm(worker_.get()) != UCS_OK) {
+    // Something came between Turn and here; or a reader in shared memory died while it wrote, and
+    // UCX waits for the rest for ever.
+    if (++refused_sleeps_ < kMostRefusedSleeps) return;
+    const timespec nap{0, 1'000'000};
+    nanosleep(&nap, nullptr);
+    return;
+  }
+  refused_sleeps_ = 0;
   if (look_after_readers_) most = std::min(most, kLookAgain);
   pollfd wait[] = {{wait_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
   poll(wait, 2, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(most).count()));
@@ -107,8 +175,9 @@ void Reception::Wake() {
   if (write(wake_fd_, &one, sizeof one) < 0) return;  // it is full: awake already
 }
 
-void Reception::Take(const Received<Ask>& ask) {
-  if (ask.head.verb == Verb::kHello) return Welcome(ask);
+void Reception::Take(const Message& message) {
+  const Received<Ask>& ask = message.ask;
+  if (ask.head.verb == Verb::kHello) return Welcome(message);
   const auto found = readers_.find(ask.head.connection);
   if (found == readers_.end() || found->second->leaves) return;
   Reader& reader = *found->second;
@@ -123,20 +192,33 @@ void Reception::Take(const Received<Ask>& ask) {
   }
 }
 
-void Reception::Welcome(const Received<Ask>& hello) {
-  if (readers_.count(hello.head.connection) > 0 || hello.tail.empty()) return;
+std::unique_ptr<Reception::Reader> Reception::SenderOf(const Message& hello) {
+  if (listener_ != nullptr) {
+    const auto caller = callers_.find(hello.from);
+    if (caller == callers_.end() || caller->second->leaves) return nullptr;
+    auto reader = std::move(caller->second);
+    callers_.erase(caller);
+    return reader;
+  }
+  if (hello.ask.tail.empty()) return nullptr;
   auto reader = std::make_unique<Reader>();
   reader->reception = this;
-  reader->id = hello.head.connection;
-  reader->token = hello.head.token;
-  ucs_status_t error = UCS_OK;
-  reader->endpoint =
-      OpenEndpoint(library_, worker_.get(), hello.tail, &Reception::Failed, reader.get(), &error);
-  if (reader->endpoint == nullptr) return;
+  reader->endpoint = OpenEndpoint(library_, worker_.get(), ToWorker(hello.ask.tail),
+                                  &Reception::Failed, reader.get());
+  return reader->endpoint == nullptr ? nullptr : std::move(reader);
+}
+
+void Reception::Welcome(const Message& hello) {
+  const std::uint64_t id = hello.ask.head.connection;
+  if (readers_.count(id) > 0) return;
+  auto reader = SenderOf(hello);
+  if (reader == nullptr) return;
+  reader->id = id;
+  reader->token = hello.ask.head.token;
   Answer answer;
-  answer.outcome = directory_->Judge(hello.head);
+  answer.outcome = directory_->Judge(hello.ask.head);
   Reply(*reader, answer, {});
-  Reader& kept = *readers_.emplace(reader->id, std::move(reader)).first->second;
+  Reader& kept = *readers_.emplace(id, std::move(reader)).first->second;
   if (answer.outcome != Outcome::kOk) Leave(kept);
 }
 
@@ -171,6 +253,7 @@ void Reception::Leave(Reader& reader) {
 
 bool Reception::SeeOff(Reader& reader, Instant now) {
   if (!reader.leaves) return false;
+  look_after_readers_ = true;
   if (reader.endpoint != nullptr &&
       (reader.failed || !reader.flushing || now >= reader.leave_deadline)) {
     reader.closing = CloseByForce(library_, std::exchange(reader.endpoint, nullptr));
@@ -194,6 +277,7 @@ void Reception::Dismiss(const SessionToken& session) {
 }
 
 void Reception::DismissAll() {
+  for (auto& [endpoint, reader] : callers_) Leave(*reader);
   std::vector<SessionToken> sessions;
   for (const auto& [id, reader] : readers_) sessions.push_back(reader->token);
   for (const SessionToken& session : sessions) Dismiss(session);

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "engram/clock.h"
@@ -29,10 +30,15 @@ class Directory {
 
 class Reception {
  public:
+  // `host`: address on which it listens; not used in shared memory.
   static absl::StatusOr<std::unique_ptr<Reception>> Open(std::shared_ptr<const Transport> transport,
+                                                         const std::string& host,
                                                          Directory* directory);
   ~Reception();
 
+  TargetLocation::Kind kind() const {
+    return listener_ == nullptr ? TargetLocation::Kind::kWorker : TargetLocation::Kind::kSocket;
+  }
   const std::vector<std::byte>& address() const { return address_; }
 
   // Serves, answers, sees readers off. False: there was nothing to do.
@@ -45,7 +51,7 @@ class Reception {
   // Tells the readers of a session, or all of them, that this is the end, and closes.
   void Dismiss(const SessionToken& session);
   void DismissAll();
-  bool empty() const { return readers_.empty(); }
+  bool empty() const { return readers_.empty() && callers_.empty(); }
 
  private:
   struct Reader {
@@ -64,12 +70,22 @@ class Reception {
   Reception(std::shared_ptr<const Transport> transport, Directory* directory)
       : transport_(std::move(transport)), library_(transport_->library()), directory_(directory) {}
 
+  struct Message {
+    Received<Ask> ask;
+    ucp_ep_h from = nullptr;
+  };
+
+  absl::Status Listen(const std::string& host);
+  static void Called(ucp_conn_request_h caller, void* reception);
+  void Accept(ucp_conn_request_h caller);
   static ucs_status_t Receive(void* reception, const void*, std::size_t, void* data,
-                              std::size_t bytes, const ucp_am_recv_param_t*);
+                              std::size_t bytes, const ucp_am_recv_param_t* param);
   static void Failed(void* reader, ucp_ep_h, ucs_status_t);
   static void Flushed(void* request, ucs_status_t, void* reader);
-  void Take(const Received<Ask>& ask);
-  void Welcome(const Received<Ask>& hello);
+  void Take(const Message& message);
+  void Welcome(const Message& hello);
+  // Who said it, in a list of its own till then; null: nobody that can be answered.
+  std::unique_ptr<Reader> SenderOf(const Message& hello);
   void Reply(Reader& reader, const Answer& head, std::span<const std::byte> tail);
   void AnswerRead(Reader& reader, const Received<Ask>& ask);
   void Leave(Reader& reader);
@@ -84,9 +100,14 @@ class Reception {
   std::vector<std::byte> address_;
   int wait_fd_ = -1;
   int wake_fd_ = -1;
-  std::vector<Received<Ask>> inbox_;
+  ucp_listener_h listener_ = nullptr;
+  std::vector<ucp_conn_request_h> calls_;
+  std::vector<Message> inbox_;
+  // Who connected and has not said hello.
+  std::map<ucp_ep_h, std::unique_ptr<Reader>> callers_;
   std::map<std::uint64_t, std::unique_ptr<Reader>> readers_;
   std::vector<Range> ranges_;
+  int refused_sleeps_ = 0;
   bool look_after_readers_ = false;  // somebody leaves
 };
 

@@ -1,5 +1,6 @@
 #include "fabric/ucx/transport.h"
 
+#include <netinet/in.h>
 #include <string.h>
 
 #include <algorithm>
@@ -16,21 +17,21 @@ namespace engram::fabric::ucx {
 namespace {
 
 constexpr std::uint64_t kMaxGetBytes = std::uint64_t{1} << 30;
-constexpr std::size_t kMaxWorkerAddress = 4096;
+constexpr std::size_t kMostAddress = 4096;
+constexpr std::size_t kLocationHead = sizeof(std::uint64_t) + 1;
 
 struct ConfigRelease {
   const Libucx* library;
   void operator()(ucp_config_t* config) const { library->config_release(config); }
 };
 
-// "rc", "rc_mlx5", "dc_x", "\\rc_verbs" and the like.
-bool IsOffloaded(const std::string& transports) {
+// Every transport of the list is one of `kinds`, "rc" standing for "rc", "\\rc_mlx5" and the like.
+bool AllAre(const std::string& transports, std::initializer_list<absl::string_view> kinds) {
   bool all = !transports.empty();
   for (absl::string_view name : absl::StrSplit(transports, ',')) {
     while (!name.empty() && name.front() == '\\') name.remove_prefix(1);
-    const absl::string_view kind = name.substr(0, 2);
-    const bool alone = name.size() == 2 || (name.size() > 2 && name[2] == '_');
-    all = all && alone && (kind == "rc" || kind == "dc");
+    const absl::string_view kind = name.substr(0, name.find('_'));
+    all = all && std::find(kinds.begin(), kinds.end(), kind) != kinds.end();
   }
   return all;
 }
@@ -43,7 +44,9 @@ absl::StatusOr<std::shared_ptr<Transport>> Transport::Open(const TransportOption
   std::shared_ptr<Transport> transport(new Transport);
   transport->library_ = *library;
   transport->name_ = options.transports.empty() ? "auto" : options.transports;
-  transport->offloaded_ = IsOffloaded(options.transports);
+  transport->offloaded_ = AllAre(options.transports, {"rc", "dc"});
+  transport->in_shared_memory_ =
+      AllAre(options.transports, {"posix", "sysv", "shm", "sm", "xpmem", "cma", "knem", "self"});
   transport->uses_get_ = transport->offloaded_ || options.emulate_get;
   if (absl::Status status = transport->OpenContext(options); !status.ok()) return status;
   return transport;
@@ -167,27 +170,35 @@ absl::StatusOr<std::vector<std::byte>> Transport::PackKey(const MemoryHandle& me
 }
 
 std::string FormatLocation(const TargetLocation& location) {
-  std::vector<std::byte> bytes(8);
+  std::vector<std::byte> bytes(kLocationHead);
   const std::uint64_t incarnation = location.incarnation.value();
   memcpy(bytes.data(), &incarnation, sizeof incarnation);
-  bytes.insert(bytes.end(), location.worker.begin(), location.worker.end());
+  bytes[sizeof incarnation] = static_cast<std::byte>(location.kind);
+  bytes.insert(bytes.end(), location.address.begin(), location.address.end());
   return FormatCard(location.transports, bytes);
 }
 
 absl::StatusOr<TargetLocation> ParseLocation(std::string_view text) {
   std::optional<Card> card = ParseCard(text);
-  if (!card || card->bytes.size() <= 8 || card->bytes.size() > 8 + kMaxWorkerAddress) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("ucx address \"", absl::string_view(text.data(), text.size()),
-                     "\": wanted is transports!hex as a target gives it"));
-  }
-  std::uint64_t incarnation = 0;
-  memcpy(&incarnation, card->bytes.data(), sizeof incarnation);
+  bool sound = card && card->bytes.size() > kLocationHead &&
+               card->bytes.size() <= kLocationHead + kMostAddress;
   TargetLocation out;
-  out.transports = std::move(card->label);
-  out.incarnation = Incarnation(incarnation);
-  out.worker.assign(card->bytes.begin() + 8, card->bytes.end());
-  return out;
+  if (sound) {
+    std::uint64_t incarnation = 0;
+    memcpy(&incarnation, card->bytes.data(), sizeof incarnation);
+    out.transports = std::move(card->label);
+    out.incarnation = Incarnation(incarnation);
+    out.kind = static_cast<TargetLocation::Kind>(card->bytes[sizeof incarnation]);
+    out.address.assign(card->bytes.begin() + kLocationHead, card->bytes.end());
+    const bool fits_socket =
+        out.address.size() >= sizeof(sockaddr_in) && out.address.size() <= sizeof(sockaddr_storage);
+    sound = out.kind == TargetLocation::Kind::kWorker ||
+            (out.kind == TargetLocation::Kind::kSocket && fits_socket);
+  }
+  if (sound) return out;
+  return absl::InvalidArgumentError(
+      absl::StrCat("ucx address \"", absl::string_view(text.data(), text.size()),
+                   "\": wanted is transports!hex as a target gives it"));
 }
 
 }  // namespace engram::fabric::ucx

@@ -25,6 +25,8 @@ struct TransportOptions {
   // As UCX_NET_DEVICES: "lo", "eth0", "mlx5_0:1", ...; "all": every one. Not used by posix and
   // sysv.
   std::string devices = "lo";
+  // Address on which a target listens for connections. Not used in shared memory.
+  std::string host = "127.0.0.1";
   // For tests of ucp_get without a NIC that serves it: let UCX emulate it. A peer can then read and
   // write all of the target's process, and a reader that dies in a read ends it.
   bool emulate_get = false;
@@ -58,6 +60,10 @@ class Transport {
   const std::string& name() const { return name_; }
   // Every transport that was asked for lets the target's NIC serve reads without its CPU.
   bool offloaded() const { return offloaded_; }
+  // Readers connect by the target's worker address; else to the address on which it listens, which
+  // UCX 1.13 survives better: a reader that dies while it connects by worker address can end the
+  // target's process.
+  bool in_shared_memory() const { return in_shared_memory_; }
   // Reads are ucp_get; else they are asked for by message.
   bool uses_get() const { return uses_get_; }
   std::uint64_t max_read_bytes() const;
@@ -82,13 +88,17 @@ class Transport {
   ucp_context_h context_ = nullptr;
   bool offloaded_ = false;
   bool uses_get_ = false;
+  bool in_shared_memory_ = false;
 };
 
-// Where a target is: its worker, which is new at each start, and its incarnation.
+// Where a target is, and its incarnation.
 struct TargetLocation {
+  enum class Kind : std::uint8_t { kSocket = 1, kWorker = 2 };
   std::string transports;
   Incarnation incarnation;
-  std::vector<std::byte> worker;
+  Kind kind = Kind::kSocket;
+  // A sockaddr, or the address of its worker, which is new at each start.
+  std::vector<std::byte> address;
 };
 // PathAddress::address, "transports!hex".
 std::string FormatLocation(const TargetLocation& location);

@@ -21,10 +21,11 @@ absl::StatusOr<std::unique_ptr<UcxTarget>> UcxTarget::Open(const UcxTargetOption
   target->info_ = target->transport_->Describe();
   target->wait_ = options.wait;
   target->SetIncarnation(options.incarnation);
-  auto reception = Reception::Open(target->transport_, target.get());
+  auto reception = Reception::Open(target->transport_, options.transport.host, target.get());
   if (!reception.ok()) return reception.status();
   target->reception_ = *std::move(reception);
-  target->worker_address_ = target->reception_->address();
+  target->address_kind_ = target->reception_->kind();
+  target->address_ = target->reception_->address();
   target->thread_ = std::thread([raw = target.get()] { raw->Serve(); });
   return target;
 }
@@ -33,7 +34,8 @@ UcxTarget::~UcxTarget() { Stop(); }
 
 PathAddress UcxTarget::address() const {
   MutexLock lock(&mutex_);
-  return {FabricKind::kUcx, FormatLocation({transport_->name(), incarnation_, worker_address_}),
+  return {FabricKind::kUcx,
+          FormatLocation({transport_->name(), incarnation_, address_kind_, address_}),
           info_.one_sided, info_.offloaded, 0};
 }
 

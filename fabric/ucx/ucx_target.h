@@ -71,7 +71,8 @@ class UcxTarget final : public Target, private Directory {
   FabricInfo info_;
   WaitMode wait_;
   std::unique_ptr<Reception> reception_;  // the thread's
-  std::vector<std::byte> worker_address_;
+  TargetLocation::Kind address_kind_ = TargetLocation::Kind::kSocket;
+  std::vector<std::byte> address_;
 
   mutable Mutex mutex_;
   Incarnation incarnation_ ABSL_GUARDED_BY(mutex_);

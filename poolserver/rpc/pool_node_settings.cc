@@ -205,6 +205,13 @@ std::vector<Setting> FabricSettings() {
        {},
        "",
        ""},
+      {"ucx_host",
+       SettingType::kText,
+       "127.0.0.1",
+       "Address on which the ucx fabric listens (not used with posix and sysv).",
+       {},
+       "",
+       ""},
   };
 }
 
@@ -282,6 +289,7 @@ TargetSettings TargetsFrom(const Settings& settings) {
   out.ofi_host = settings.Text("ofi_host");
   out.ucx_transports = settings.Text("ucx_tls");
   out.ucx_devices = settings.Text("ucx_devices");
+  out.ucx_host = settings.Text("ucx_host");
   out.wait.spin = settings.Time("spin");
   return out;
 }

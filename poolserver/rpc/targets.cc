@@ -89,13 +89,14 @@ absl::Status OpenOfi(const TargetSettings& settings, OpenedTargets* out) {
 
 absl::Status OpenUcx(const TargetSettings& settings, OpenedTargets* out) {
   fabric::ucx::UcxTargetOptions options;
-  options.transport = {settings.ucx_transports, settings.ucx_devices};
+  options.transport = {settings.ucx_transports, settings.ucx_devices, settings.ucx_host};
   options.wait = settings.wait;
   auto target = fabric::ucx::UcxTarget::Open(options);
   if (!target.ok()) {
     return absl::Status(target.status().code(),
                         absl::StrCat("--ucx-tls ", settings.ucx_transports, " on --ucx-devices ",
-                                     settings.ucx_devices, ": ", target.status().message()));
+                                     settings.ucx_devices, " at --ucx-host ", settings.ucx_host,
+                                     ": ", target.status().message()));
   }
   out->targets.push_back(*std::move(target));
   return absl::OkStatus();

@@ -25,6 +25,7 @@ struct TargetSettings {
   std::string ofi_host = "127.0.0.1";  // where ofi listens
   std::string ucx_transports;          // as UCX_TLS; empty: UCX chooses
   std::string ucx_devices = "lo";      // as UCX_NET_DEVICES
+  std::string ucx_host = "127.0.0.1";  // where ucx listens
   fabric::WaitMode wait;
 };
 

@@ -59,19 +59,22 @@ TEST(TransportTest, WithoutAnRdmaTransportReadsAreAskedFor) {
 }
 
 TEST(LocationTest, IsReadBackAsItWasWritten) {
-  const TargetLocation location{"rc,tcp", Incarnation(77), {std::byte{1}, std::byte{0xfe}}};
+  const TargetLocation location{
+      "rc,tcp", Incarnation(77), TargetLocation::Kind::kWorker, {std::byte{1}, std::byte{0xfe}}};
   const std::string text = FormatLocation(location);
   EXPECT_EQ(text.substr(0, 7), "rc,tcp!");
   const auto back = ParseLocation(text);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(back->transports, location.transports);
   EXPECT_EQ(back->incarnation, location.incarnation);
-  EXPECT_EQ(back->worker, location.worker);
+  EXPECT_EQ(back->kind, location.kind);
+  EXPECT_EQ(back->address, location.address);
 }
 
 TEST(LocationTest, RefusesWhatNoTargetWrites) {
-  for (const char* text : {"", "tcp", "tcp!", "!00", "tcp!0", "tcp!0102030405060708", "tcp!xx",
-                           "tcp!0102030405060708AA"}) {
+  for (const char* text :
+       {"", "tcp", "tcp!", "!00", "tcp!0", "tcp!0102030405060708", "tcp!xx",
+        "tcp!0102030405060708AA", "tcp!01020304050607080300", "tcp!01020304050607080100"}) {
     EXPECT_EQ(ParseLocation(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
   }
 }
