@@ -1,6 +1,7 @@
 // The C ABI's argument checks: structs of any size and content, counts of any size, short buffers.
 // Pointers are null or point at what they say; nothing else can be checked.
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 #include <string>
@@ -197,7 +198,11 @@ void Layers(Input& input) {
   }
   RequireInside(layer->rows, shape.row_bytes, out.data(), out.size());
   Require(layer->rows.first_row + layer->rows.row_limit <= shape.rows);
+  std::array<char, 9> file{};  // ends in a zero byte
+  input.Bytes(file.data(), file.size() - 1);
   Given<engram_prefetcher_options> options(input);
+  options.Set<const char*>(offsetof(engram_prefetcher_options, pinned_file),
+                           odd % 3 == 0 ? nullptr : file.data());
   bool check = false;
   (void)abi::TakePrefetcherOptions(options.get(), &check);
 }
