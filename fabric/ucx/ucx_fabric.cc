@@ -51,7 +51,10 @@ absl::Status UcxFabric::Greet(UcxPeer& peer, Instant deadline) const {
   if (control.state() == Connection::State::kOpen) return absl::OkStatus();
   control.Close();
   if (control.Open()) {
-    DriveUntil(control, deadline, [&] { return control.state() == Connection::State::kOpen; });
+    DriveUntil(control, deadline, [&] {
+      peer.mutex.AssertHeld();
+      return control.state() == Connection::State::kOpen;
+    });
   }
   if (control.state() == Connection::State::kOpen) return absl::OkStatus();
   const Outcome refusal = control.refusal();
@@ -101,6 +104,7 @@ absl::StatusOr<Received<Answer>> UcxFabric::AskForKey(UcxPeer& peer, std::uint64
   peer.control.AskForKey(key);
   std::optional<Received<Answer>> answer;
   DriveUntil(peer.control, deadline, [&] {
+    peer.mutex.AssertHeld();
     if (!answer) answer = peer.control.TakeAnswer();
     return answer.has_value();
   });
