@@ -3,6 +3,7 @@
 set(options
   "ASAN_OPTIONS=detect_leaks=1:detect_stack_use_after_return=1:strict_string_checks=1"
   "UBSAN_OPTIONS=print_stacktrace=1"
+  "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/lsan_suppressions.txt:print_suppressions=0"
   "TSAN_OPTIONS=halt_on_error=1:report_signal_unsafe=0:suppressions=${CMAKE_CURRENT_SOURCE_DIR}/tsan_suppressions.txt"
   # Every seed costs some fifty times what it costs otherwise.
   "ENGRAM_SIM_SEEDS=3")

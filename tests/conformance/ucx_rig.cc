@@ -5,6 +5,17 @@
 namespace engram::fabric::conformance {
 namespace {
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ENGRAM_UNDER_ADDRESS_SANITIZER 1
+#endif
+#endif
+#ifdef ENGRAM_UNDER_ADDRESS_SANITIZER
+constexpr bool kAddressSanitizer = true;
+#else
+constexpr bool kAddressSanitizer = false;
+#endif
+
 class UcxRig final : public Rig {
  public:
   UcxRig(std::string name, ucx::TransportOptions transport)
@@ -13,6 +24,8 @@ class UcxRig final : public Rig {
   // A target on which UCX emulates the get does not survive its readers.
   bool across_processes() const override { return !transport_.emulate_get; }
   std::string absent() const override {
+    if (kAddressSanitizer && transport_.transports == "posix")
+      return "UCX 1.13 follows a pointer that it never set when a posix peer is gone";
     const auto fabric = OpenFabric();
     return fabric.ok() ? "" : std::string(fabric.status().message());
   }
