@@ -226,7 +226,8 @@ TEST(StepsTest, TheLogSaysWhichNodesAreRead) {
   engram_set_log(Lines::Add, &lines);
   { Opened opened; }
   engram_set_log(nullptr, nullptr);
-  EXPECT_THAT(lines.text, testing::HasSubstr("2 node node-0 at "));
+  // One of the two holds all that is needed to open the table.
+  EXPECT_THAT(lines.text, testing::HasSubstr("2 node node-"));
   EXPECT_THAT(lines.text, testing::HasSubstr("read session open"));
   const std::string before = lines.text;
   { Opened opened; }
