@@ -7,13 +7,13 @@ namespace {
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
-#define ENGRAM_UNDER_ADDRESS_SANITIZER 1
+#define ENGRAM_SANITIZED 1
 #endif
 #endif
-#ifdef ENGRAM_UNDER_ADDRESS_SANITIZER
-constexpr bool kAddressSanitizer = true;
+#if defined(__SANITIZE_THREAD__) || defined(ENGRAM_SANITIZED)
+constexpr bool kSanitized = true;
 #else
-constexpr bool kAddressSanitizer = false;
+constexpr bool kSanitized = false;
 #endif
 
 class UcxRig final : public Rig {
@@ -24,7 +24,7 @@ class UcxRig final : public Rig {
   // A target on which UCX emulates the get does not survive its readers.
   bool across_processes() const override { return !transport_.emulate_get; }
   std::string absent() const override {
-    if (kAddressSanitizer && transport_.transports == "posix")
+    if (kSanitized && transport_.transports == "posix")
       return "UCX 1.13 follows a pointer that it never set when a posix peer is gone";
     const auto fabric = OpenFabric();
     return fabric.ok() ? "" : std::string(fabric.status().message());
