@@ -20,10 +20,9 @@
 namespace engram::fabric::ucx {
 
 struct TransportOptions {
-  // As UCX_TLS: "tcp", "posix", "rc", "rc,tcp", ...; empty: UCX chooses.
+  // As UCX_TLS: "tcp", "sysv", "rc", "rc,tcp", ...; empty: UCX chooses.
   std::string transports = {};
-  // As UCX_NET_DEVICES: "lo", "eth0", "mlx5_0:1", ...; "all": every one. Not used by posix and
-  // sysv.
+  // As UCX_NET_DEVICES: "lo", "eth0", "mlx5_0:1", ...; "all": every one. Not used by sysv.
   std::string devices = "lo";
   // Address on which a target listens for connections. Not used in shared memory.
   std::string host = "127.0.0.1";

@@ -193,7 +193,7 @@ std::vector<Setting> FabricSettings() {
       {"ucx_tls",
        SettingType::kText,
        "",
-       "Transports of the ucx fabric, as UCX_TLS: rc, dc, tcp, posix, sysv, ... (empty: UCX "
+       "Transports of the ucx fabric, as UCX_TLS: rc, dc, tcp, sysv, ... (empty: UCX "
        "chooses).",
        {},
        "",
@@ -208,7 +208,7 @@ std::vector<Setting> FabricSettings() {
       {"ucx_host",
        SettingType::kText,
        "127.0.0.1",
-       "Address on which the ucx fabric listens (not used with posix and sysv).",
+       "Address on which the ucx fabric listens (not used with sysv).",
        {},
        "",
        ""},

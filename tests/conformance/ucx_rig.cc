@@ -5,17 +5,6 @@
 namespace engram::fabric::conformance {
 namespace {
 
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer)
-#define ENGRAM_SANITIZED 1
-#endif
-#endif
-#if defined(__SANITIZE_THREAD__) || defined(ENGRAM_SANITIZED)
-constexpr bool kSanitized = true;
-#else
-constexpr bool kSanitized = false;
-#endif
-
 class UcxRig final : public Rig {
  public:
   UcxRig(std::string name, ucx::TransportOptions transport)
@@ -24,8 +13,6 @@ class UcxRig final : public Rig {
   // A target on which UCX emulates the get does not survive its readers.
   bool across_processes() const override { return !transport_.emulate_get; }
   std::string absent() const override {
-    if (kSanitized && transport_.transports == "posix")
-      return "UCX 1.13 follows a pointer that it never set when a posix peer is gone";
     const auto fabric = OpenFabric();
     return fabric.ok() ? "" : std::string(fabric.status().message());
   }
@@ -56,7 +43,6 @@ bool Register(const std::string& name, ucx::TransportOptions transport) {
 }
 
 const bool tcp_registered = Register("ucx_tcp", {.transports = "tcp"});
-const bool posix_registered = Register("ucx_posix", {.transports = "posix"});
 const bool sysv_registered = Register("ucx_sysv", {.transports = "sysv"});
 // The way of rc and dc, without a NIC.
 const bool get_registered = Register("ucx_get", {.transports = "tcp", .emulate_get = true});

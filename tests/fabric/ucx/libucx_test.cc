@@ -48,6 +48,15 @@ TEST(TransportTest, AnUnknownTransportIsNamedWithWhereToLook) {
               AllOf(HasSubstr("telegraph"), HasSubstr("ucx_info -d")));
 }
 
+TEST(TransportTest, RefusesTheTransportThatEndsAReaderWithItsNode) {
+  for (const char* transports : {"posix", "tcp,posix", "shm"}) {
+    const auto opened = Transport::Open({.transports = transports});
+    ASSERT_TRUE(absl::IsInvalidArgument(opened.status())) << transports;
+    EXPECT_THAT(std::string(opened.status().message()),
+                testing::HasSubstr("is not safe in UCX 1.13"));
+  }
+}
+
 TEST(TransportTest, WithoutAnRdmaTransportReadsAreAskedFor) {
   const auto transport = Transport::Open({.transports = "tcp"});
   ASSERT_TRUE(transport.ok()) << transport.status();
