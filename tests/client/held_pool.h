@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "client/row_reader.h"
+#include "engram/addressing.h"
 #include "engram/poison.h"
 #include "engram/random.h"
 #include "fabric/loopback/loopback.h"
@@ -24,6 +25,18 @@ inline TableSpec SmallSpec() {
   TableSpec spec;
   for (std::uint32_t i = 0; i < 4; ++i) spec.columns.push_back({i / 2, 2, i % 2, 1000 + i});
   spec.planes = {{"values", DType::kE4M3, 32}, {"scales", DType::kUE8M0, 8}};
+  return spec;
+}
+
+// Two layers of four columns (two heads of orders 2 and 3) that an address function reaches.
+inline TableSpec TokenSpec() {
+  EngramGeometry geometry;
+  geometry.max_order = 3;
+  geometry.heads = 2;
+  geometry.base_rows = 400;
+  geometry.raw_vocab = geometry.compressed_vocab = 50;
+  TableSpec spec = *MakeEngramSpec(geometry);
+  spec.planes = SmallSpec().planes;
   return spec;
 }
 

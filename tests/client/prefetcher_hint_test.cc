@@ -11,17 +11,6 @@ namespace {
 
 using std::chrono::seconds;
 
-TableSpec TokenSpec() {
-  EngramGeometry geometry;
-  geometry.max_order = 3;
-  geometry.heads = 2;
-  geometry.base_rows = 400;
-  geometry.raw_vocab = geometry.compressed_vocab = 50;
-  TableSpec spec = *MakeEngramSpec(geometry);
-  spec.planes = SmallSpec().planes;
-  return spec;
-}
-
 class PrefetcherHintTest : public HeldPool, public testing::Test {
  protected:
   PrefetcherHintTest() : HeldPool(SealKind::kCrc32c, TokenSpec()) {

@@ -15,17 +15,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-TableSpec TokenSpec() {
-  EngramGeometry geometry;
-  geometry.max_order = 3;
-  geometry.heads = 2;
-  geometry.base_rows = 400;
-  geometry.raw_vocab = geometry.compressed_vocab = 50;
-  TableSpec spec = *MakeEngramSpec(geometry);
-  spec.planes = SmallSpec().planes;
-  return spec;
-}
-
 class PrefetcherTest : public HeldPool, public testing::Test {
  protected:
   explicit PrefetcherTest(const TableSpec& spec = SmallSpec()) : HeldPool(SealKind::kCrc32c, spec) {

@@ -14,17 +14,6 @@ namespace {
 constexpr std::uint32_t kValues = 32, kScales = 8;
 constexpr std::byte kUntouched{0xee};
 
-TableSpec TokenSpec() {
-  EngramGeometry geometry;
-  geometry.max_order = 3;
-  geometry.heads = 2;
-  geometry.base_rows = 400;
-  geometry.raw_vocab = geometry.compressed_vocab = 50;
-  TableSpec spec = *MakeEngramSpec(geometry);
-  spec.planes = SmallSpec().planes;
-  return spec;
-}
-
 class SplitRowsTest : public HeldPool, public testing::Test {
  protected:
   SplitRowsTest() : HeldPool(SealKind::kCrc32c, TokenSpec()) {

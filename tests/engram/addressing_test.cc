@@ -3,17 +3,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "checkout.h"
 #include "engram/addressing/fixed_modulus.h"
 #include "engram/addressing/numpy_random.h"
 #include "engram/addressing/primes.h"
 #include "engram/random.h"
+#include "tests/golden_vectors.h"
 
 namespace engram {
 namespace {
@@ -22,20 +20,6 @@ using nlohmann::json;
 using testing::HasSubstr;
 
 constexpr char kMapDigest[] = "c60a86322ec17b4142bfef3c57a8d81fb428550cdf487f88a4320cb59fe46481";
-
-std::string ReadData(const std::string& name) {
-  std::ifstream file(std::string(ENGRAM_SOURCE_DIR "/tests/data/") + name, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-TokenMap DeepseekMap() {
-  const std::string bytes = ReadData("dsv41_token_map.i32");
-  TokenMap map(bytes.size() / 4);
-  std::memcpy(map.data(), bytes.data(), bytes.size());
-  return map;
-}
 
 EngramGeometry Flash() {
   EngramGeometry geometry;
@@ -51,21 +35,6 @@ EngramGeometry Small() {
 }
 
 std::unique_ptr<Addressing> MakeSmall() { return *Addressing::Make(*MakeEngramSpec(Small()), {}); }
-
-std::vector<std::uint8_t> Flags(const json& value) {
-  std::vector<std::uint8_t> out;
-  if (value.is_null()) return out;
-  for (const json& flag : value) out.push_back(flag.get<bool>());
-  return out;
-}
-
-std::string LittleEndian(const std::vector<std::int64_t>& values) {
-  std::string out;
-  for (std::int64_t value : values) {
-    for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
-  }
-  return out;
-}
 
 // Row ids as the engines count them: each layer's own table.
 std::vector<std::int64_t> LayerRows(const TableSpec& spec, const Addressing& addressing,

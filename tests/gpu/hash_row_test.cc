@@ -2,40 +2,17 @@
 
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "checkout.h"
 #include "client/gpu/plans.h"
 #include "engram/random.h"
+#include "tests/golden_vectors.h"
 
 namespace engram::client::gpu {
 namespace {
 
 using nlohmann::json;
-
-std::string ReadData(const std::string& name) {
-  std::ifstream file(std::string(ENGRAM_SOURCE_DIR "/tests/data/") + name, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
-TokenMap DeepseekMap() {
-  const std::string bytes = ReadData("dsv41_token_map.i32");
-  TokenMap map(bytes.size() / 4);
-  std::memcpy(map.data(), bytes.data(), bytes.size());
-  return map;
-}
-
-std::vector<std::uint8_t> Flags(const json& value) {
-  std::vector<std::uint8_t> out;
-  if (value.is_null()) return out;
-  for (const json& flag : value) out.push_back(flag.get<bool>());
-  return out;
-}
 
 std::vector<std::int64_t> Flattened(const json& value) {
   if (!value.is_array()) return {value.get<std::int64_t>()};
@@ -43,14 +20,6 @@ std::vector<std::int64_t> Flattened(const json& value) {
   for (const json& part : value) {
     const auto inner = Flattened(part);
     out.insert(out.end(), inner.begin(), inner.end());
-  }
-  return out;
-}
-
-std::string LittleEndian(const std::vector<std::int64_t>& values) {
-  std::string out;
-  for (std::int64_t value : values) {
-    for (int i = 0; i < 8; ++i) out.push_back(static_cast<char>(value >> (8 * i)));
   }
   return out;
 }
