@@ -1,9 +1,6 @@
 #include "fabric/ofi/link.h"
 
-#include <errno.h>
 #include <rdma/fi_errno.h>
-#include <signal.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <utility>
@@ -95,12 +92,12 @@ bool Link::TryHello() {
 }
 
 bool Link::TargetIsGone() {
-  if (peer_->pid == 0) return false;
+  if (!peer_->owner) return false;
+  if (peer_->owner->IsGone()) return true;
   const Instant now = clock_.Now();
   if (now < next_look_) return false;
   next_look_ = now + std::chrono::milliseconds(5);
-  if (kill(peer_->pid, 0) != 0 && errno == ESRCH) return true;
-  return !peer_->file.empty() && access(peer_->file.c_str(), F_OK) != 0;
+  return peer_->owner->ClosedEndpoint();
 }
 
 // A target of the shm provider faults when a reader leaves in the middle of connecting or of a

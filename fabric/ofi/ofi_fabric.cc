@@ -1,11 +1,8 @@
 #include "fabric/ofi/ofi_fabric.h"
 
 #include <time.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
-#include <cstring>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -14,23 +11,6 @@
 #include "fabric/ofi/ofi_queue.h"
 
 namespace engram::fabric::ofi {
-namespace {
-
-// Fills in what tells whether a target of the shm provider lives; its name is "fi_shm://PID:D:E".
-void FindOwner(OfiPeer* peer) {
-  if (peer->location.provider != "shm") return;
-  const std::vector<std::byte>& bytes = peer->location.name;
-  std::string name(reinterpret_cast<const char*>(bytes.data()), bytes.size());
-  name.resize(std::strlen(name.c_str()));
-  const std::size_t scheme = name.find("://");
-  if (scheme != std::string::npos) name.erase(0, scheme + 3);
-  if (std::sscanf(name.c_str(), "%d", &peer->pid) != 1) peer->pid = 0;
-  const std::string file = "/dev/shm/" + name;
-  if (access(file.c_str(), F_OK) == 0) peer->file = file;
-}
-
-}  // namespace
-
 absl::StatusOr<std::unique_ptr<OfiFabric>> OfiFabric::Open(const OfiFabricOptions& options) {
   auto provider = Provider::Open(options.provider);
   if (!provider.ok()) return provider.status();
@@ -57,7 +37,7 @@ absl::StatusOr<PeerId> OfiFabric::AddPeer(const PeerAddress& address, Instant de
   }
   auto peer = std::make_shared<OfiPeer>();
   peer->location = *std::move(location);
-  FindOwner(peer.get());
+  if (provider_->is_shm()) peer->owner.emplace(peer->location.name);
   // A read of nothing but the hello: the link greets, then completes the marker.
   struct Marker final : ReadSink {
     bool ended = false;

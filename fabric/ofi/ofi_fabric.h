@@ -3,9 +3,11 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "fabric/fabric.h"
 #include "fabric/ofi/provider.h"
+#include "fabric/ofi/shm_owner.h"
 #include "fabric/peer_table.h"
 
 namespace engram::fabric::ofi {
@@ -18,9 +20,7 @@ struct OfiFabricOptions {
 
 struct OfiPeer {
   TargetLocation location;
-  // shm: the process that owns the endpoint and the file of the endpoint, else 0 and empty.
-  int pid = 0;
-  std::string file;
+  std::optional<ShmOwner> owner;  // of a target of the shm provider
 };
 
 using OfiPeers = PeerTable<OfiPeer>;
