@@ -10,8 +10,11 @@
 #include "absl/status/statusor.h"
 #include "bench/driver/figures.h"
 #include "bench/replay.h"
+#include "engram/clock.h"
 
 namespace engram::bench {
+
+inline double Seconds(Duration d) { return static_cast<double>(d.count()) / 1e9; }
 
 inline constexpr std::uint32_t kBatchSizes[] = {24, 48, 288, 1536, 3072, 24576};
 

@@ -10,7 +10,7 @@
 namespace engram::bench {
 namespace {
 
-constexpr std::uint32_t kSeveral = 8;
+constexpr std::uint32_t kSeveralOutstanding = 8;
 
 // One row of the figures: a path of the product over its floor.
 struct Pairing {
@@ -46,7 +46,7 @@ std::vector<Pairing> Pairings(const BenchOptions& options) {
        kSealedTable,
        FabricKind::kStream,
        tcp,
-       {1, kSeveral},
+       {1, kSeveralOutstanding},
        {{48, 0.8}, {1536, 0.8}}},
       {"one_sided_read", kSealedTable, FabricKind::kOfi, fi_read, {1}, {{48, 0.9}, {1536, 0.9}}},
   };

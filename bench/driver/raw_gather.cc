@@ -14,7 +14,7 @@ namespace {
 
 constexpr std::uint64_t kHugePage = std::uint64_t{2} << 20;
 constexpr std::size_t kAhead = 8;
-constexpr std::uint32_t kRowBytes = 264;
+constexpr std::uint32_t kRawRowBytes = 264;
 
 // One register where there are such registers; the compiler would split a memcpy of 32 bytes.
 typedef long long Word32 __attribute__((vector_size(32), aligned(1), may_alias));
@@ -51,10 +51,10 @@ typedef long long Word32 __attribute__((vector_size(32), aligned(1), may_alias))
 [[gnu::always_inline]] inline void GatherBatch(const BenchTable& table, const Batch& batch) {
   const std::size_t n = batch.ids.size();
   for (std::size_t i = 0; i < std::min(kAhead, n); ++i)
-    Prefetch(table.row(batch.ids[i]), kRowBytes);
+    Prefetch(table.row(batch.ids[i]), kRawRowBytes);
   for (std::size_t i = 0; i < n; ++i) {
-    if (i + kAhead < n) Prefetch(table.row(batch.ids[i + kAhead]), kRowBytes);
-    Copy(batch.out + i * kRowBytes, table.row(batch.ids[i]), kRowBytes);
+    if (i + kAhead < n) Prefetch(table.row(batch.ids[i + kAhead]), kRawRowBytes);
+    Copy(batch.out + i * kRawRowBytes, table.row(batch.ids[i]), kRawRowBytes);
   }
 }
 
@@ -92,9 +92,9 @@ absl::StatusOr<std::unique_ptr<BenchTable>> BenchTable::Create(std::uint64_t row
                                                                std::uint32_t row_bytes,
                                                                std::uint32_t stride,
                                                                std::uint64_t seed) {
-  if (row_bytes != kRowBytes) {
+  if (row_bytes != kRawRowBytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the floors gather rows of ", kRowBytes, " bytes, not ", row_bytes));
+        absl::StrCat("the floors gather rows of ", kRawRowBytes, " bytes, not ", row_bytes));
   }
   auto table = std::unique_ptr<BenchTable>(new BenchTable);
   table->rows_ = rows;

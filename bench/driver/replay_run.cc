@@ -19,8 +19,6 @@ constexpr Duration kStepDeadline = std::chrono::seconds(1);
 // SIGTERM ends a replay early; it still says what it did.
 std::atomic<bool> stop_asked{false};
 
-double Seconds(Duration d) { return static_cast<double>(d.count()) / 1e9; }
-
 // What happened in one interval, or in all of them.
 struct Tally {
   std::uint64_t steps = 0, tokens = 0, rows_ok = 0, rows_failed = 0, rows_wrong = 0,

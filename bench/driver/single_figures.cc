@@ -17,8 +17,6 @@ namespace {
 
 constexpr std::uint32_t kTokens = 4096;
 
-double Seconds(Duration d) { return static_cast<double>(d.count()) / 1e9; }
-
 absl::StatusOr<std::unique_ptr<Addressing>> RealGeometry() {
   EngramGeometry geometry;  // DeepSeek-V4.1-Flash
   TokenMap map(geometry.raw_vocab);

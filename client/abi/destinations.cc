@@ -11,8 +11,6 @@
 namespace engram::client::abi {
 namespace {
 
-absl::Status Invalid(const std::string& what) { return absl::InvalidArgumentError(what); }
-
 bool Overlaps(std::span<const std::byte> one, std::span<const std::byte> other) {
   return one.data() < other.data() + other.size() && other.data() < one.data() + one.size();
 }
@@ -20,11 +18,13 @@ bool Overlaps(std::span<const std::byte> one, std::span<const std::byte> other) 
 }  // namespace
 
 absl::Status Destinations::Check(void* memory, std::size_t bytes) {
-  if (memory == nullptr) return Invalid("memory is NULL");
-  if (bytes == 0) return Invalid("bytes is 0: a destination has at least one row");
+  if (memory == nullptr) return absl::InvalidArgumentError("memory is NULL");
+  if (bytes == 0)
+    return absl::InvalidArgumentError("bytes is 0: a destination has at least one row");
   if (reinterpret_cast<std::uintptr_t>(memory) % ENGRAM_DESTINATION_ALIGNMENT != 0)
-    return Invalid(absl::StrCat("memory is at ", Address(memory), "; a destination starts on a ",
-                                "multiple of ", ENGRAM_DESTINATION_ALIGNMENT, " bytes"));
+    return absl::InvalidArgumentError(absl::StrCat("memory is at ", Address(memory),
+                                                   "; a destination starts on a ", "multiple of ",
+                                                   ENGRAM_DESTINATION_ALIGNMENT, " bytes"));
   return CheckWritable("memory", memory, bytes);
 }
 
@@ -34,10 +34,10 @@ absl::StatusOr<std::uint64_t> Destinations::Add(std::unique_ptr<Destination> des
   for (const auto& [number, other] : registered_) {
     const std::span<std::byte> theirs = other->destination->bytes();
     if (Overlaps(memory, theirs))
-      return Invalid(absl::StrCat("memory of ", memory.size(), " bytes at ", Address(memory.data()),
-                                  " overlaps destination ", number, " (", theirs.size(),
-                                  " bytes at ", Address(theirs.data()),
-                                  "): unregister that one before its memory is freed"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "memory of ", memory.size(), " bytes at ", Address(memory.data()),
+          " overlaps destination ", number, " (", theirs.size(), " bytes at ",
+          Address(theirs.data()), "): unregister that one before its memory is freed"));
   }
   auto entry = std::make_shared<Registered>();
   entry->number = ++last_;
@@ -47,9 +47,10 @@ absl::StatusOr<std::uint64_t> Destinations::Add(std::unique_ptr<Destination> des
 }
 
 absl::Status Destinations::Unknown(std::uint64_t number) const {
-  return Invalid(absl::StrCat("destination ", number,
-                              " is not registered with this table: register it first, and do not "
-                              "use it after it was unregistered"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("destination ", number,
+                   " is not registered with this table: register it first, and do not "
+                   "use it after it was unregistered"));
 }
 
 absl::Status Destinations::Remove(std::uint64_t number) {
@@ -85,10 +86,10 @@ absl::Status Destinations::Covers(const Registered& registered, const void* out,
                                   std::size_t bytes) {
   const Destination& destination = *registered.destination;
   if (destination.Covers(static_cast<const std::byte*>(out), bytes)) return absl::OkStatus();
-  return Invalid(absl::StrCat("out of ", bytes, " bytes at ", Address(out),
-                              " does not lie in destination ", registered.number, " (",
-                              destination.bytes().size(), " bytes at ",
-                              Address(destination.bytes().data()), ")"));
+  return absl::InvalidArgumentError(absl::StrCat("out of ", bytes, " bytes at ", Address(out),
+                                                 " does not lie in destination ", registered.number,
+                                                 " (", destination.bytes().size(), " bytes at ",
+                                                 Address(destination.bytes().data()), ")"));
 }
 
 }  // namespace engram::client::abi

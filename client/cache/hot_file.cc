@@ -17,8 +17,8 @@
 namespace engram::client {
 namespace {
 
-constexpr std::string_view kMagic = "engram-hot 1 ";
-constexpr std::uint64_t kMostBytes = std::uint64_t{1} << 30;
+constexpr std::string_view kFileMagic = "engram-hot 1 ";
+constexpr std::uint64_t kMostFileBytes = std::uint64_t{1} << 30;
 
 absl::Status FileError(const std::string& what, const std::string& path, int error) {
   return absl::ErrnoToStatus(error, absl::StrCat(what, " ", path));
@@ -56,7 +56,7 @@ absl::Status ParseLine(std::string_view line, const HotFileLimits& limits, HotNg
 }  // namespace
 
 std::string HotText(const std::string& spec_digest, std::span<const HotNgram> ngrams) {
-  std::string text = absl::StrCat(std::string(kMagic), spec_digest, "\n");
+  std::string text = absl::StrCat(std::string(kFileMagic), spec_digest, "\n");
   for (const HotNgram& ngram : ngrams) {
     absl::StrAppend(&text, ngram.hits);
     for (const RowId id : ngram.ids) absl::StrAppend(&text, " ", id.value());
@@ -83,11 +83,11 @@ absl::StatusOr<std::vector<HotNgram>> ParseHotText(const std::string& text,
       ngrams.push_back(std::move(ngram));
       continue;
     }
-    if (!line.starts_with(kMagic))
+    if (!line.starts_with(kFileMagic))
       return absl::InvalidArgumentError("line 1 is not \"engram-hot 1 SPEC_DIGEST\"");
-    if (line.substr(kMagic.size()) != limits.spec_digest)
+    if (line.substr(kFileMagic.size()) != limits.spec_digest)
       return absl::FailedPreconditionError(absl::StrCat(
-          "it is of spec ", std::string(line.substr(kMagic.size(), 64)), "; the table's is ",
+          "it is of spec ", std::string(line.substr(kFileMagic.size(), 64)), "; the table's is ",
           limits.spec_digest, ": dump the hot n-grams of this table anew"));
   }
   if (text.empty()) return absl::InvalidArgumentError("the file is empty");
@@ -118,9 +118,9 @@ absl::StatusOr<std::vector<HotNgram>> ReadHotFile(const std::string& path,
                                                   const HotFileLimits& limits) {
   struct stat info;
   if (stat(path.c_str(), &info) != 0) return FileError("hot n-grams", path, errno);
-  if (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) > kMostBytes)
+  if (!S_ISREG(info.st_mode) || static_cast<std::uint64_t>(info.st_size) > kMostFileBytes)
     return absl::InvalidArgumentError(absl::StrCat(
-        "hot n-grams ", path, ": it is not a regular file of at most ", kMostBytes, " bytes"));
+        "hot n-grams ", path, ": it is not a regular file of at most ", kMostFileBytes, " bytes"));
   std::ifstream file(path, std::ios::binary);
   if (!file) return FileError("hot n-grams", path, errno);
   const std::string text((std::istreambuf_iterator<char>(file)), {});

@@ -12,13 +12,14 @@
 namespace engram::client {
 namespace {
 
-constexpr std::uint32_t kMostUses = 3;
+constexpr std::uint32_t kMostEntryUses = 3;
 constexpr std::uint32_t kFewestSlots = 64;
 constexpr std::uint32_t kMostUnitRows = 1024;
 // One insertion looks at so many units at most: a bound of its time. Were all of them used lately,
 // the last one goes all the same.
-constexpr int kMostLooks = 64;
-constexpr std::size_t kEagerBytes = 512;  // of a unit's rows, asked for before it is known to match
+constexpr int kMostEntryLooks = 64;
+constexpr std::size_t kEagerEntryBytes =
+    512;  // of a unit's rows, asked for before it is known to match
 
 std::uint64_t RoundUp(std::uint64_t value, std::uint64_t unit) {
   return (value + unit - 1) / unit * unit;
@@ -119,7 +120,7 @@ void PrivateCache::FindBatch(std::span<CacheProbe> probes, std::uint32_t* slots,
     const std::uint32_t slot = cells_[cell].slot_and_one - 1;
     fabric::PrefetchBytes(headers_ + slot * sizes_.header_bytes, sizes_.header_bytes);
     if (probes[i].out != nullptr)
-      fabric::PrefetchBytes(RowsOf(slot), std::min(sizes_.slot_bytes, kEagerBytes));
+      fabric::PrefetchBytes(RowsOf(slot), std::min(sizes_.slot_bytes, kEagerEntryBytes));
   }
   for (std::size_t i = 0; i < probes.size(); ++i) {
     slots[i] = SlotAt(cells[i], TagOf(probes[i].hash), probes[i].ids);
@@ -127,7 +128,7 @@ void PrivateCache::FindBatch(std::span<CacheProbe> probes, std::uint32_t* slots,
     if (!probes[i].hit) continue;
     Header& header = HeaderOf(slots[i]);
     if (header.hits != kMostHits) ++header.hits;
-    if (use == CacheUse::kStep && header.uses < kMostUses) ++header.uses;
+    if (use == CacheUse::kStep && header.uses < kMostEntryUses) ++header.uses;
   }
 }
 
@@ -199,7 +200,7 @@ std::uint32_t PrivateCache::TakeSlot(CacheUse use) {
   std::uint32_t slot = kNone;
   for (int looks = 0; slot == kNone; ++looks) {
     Queue& queue = Victim(use);
-    if (looks >= kMostLooks) HeaderOf(queue.head).uses = 0;
+    if (looks >= kMostEntryLooks) HeaderOf(queue.head).uses = 0;
     slot = EvictFrom(queue);
   }
   Unindex(slot);

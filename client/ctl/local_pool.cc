@@ -44,11 +44,6 @@ std::optional<std::uint16_t> FreePort(std::uint16_t port) {
   return ntohs(address.sin_port);
 }
 
-std::string EnvironmentOr(const char* name, const std::string& otherwise) {
-  const char* value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? otherwise : value;
-}
-
 // libfabric's shm provider leaves /dev/shm/PID:... behind when its process dies by a signal.
 void RemoveSharedMemoryOf(pid_t pid) {
   std::error_code ignored;

@@ -12,7 +12,7 @@
 namespace engram::ctl {
 namespace {
 
-struct Wanted {
+struct DeleteOptions {
   std::string noun, name;
   bool yes = false, dry_run = false, wait = false;
 };
@@ -25,7 +25,7 @@ std::string What(const v1::GetTableResponse& answer) {
 }
 
 // What readers of the alias adopted stays open to them.
-absl::Status DeleteAlias(const Wanted& options, const TableName& alias, const PoolStub& pool,
+absl::Status DeleteAlias(const DeleteOptions& options, const TableName& alias, const PoolStub& pool,
                          const Terminal& terminal) {
   v1::SetAliasRequest request;
   *request.mutable_caller() = NewCaller();
@@ -46,7 +46,7 @@ absl::Status DeleteAlias(const Wanted& options, const TableName& alias, const Po
   return absl::OkStatus();
 }
 
-absl::Status Delete(const Wanted& options, const Invocation& invocation) {
+absl::Status Delete(const DeleteOptions& options, const Invocation& invocation) {
   const auto noun = ParseNoun(options.noun, {Noun::kTable, Noun::kAlias});
   if (!noun.ok()) return noun.status();
   const auto table = ParseTable(options.name);
@@ -90,7 +90,7 @@ absl::Status Delete(const Wanted& options, const Invocation& invocation) {
 }  // namespace
 
 Action DeclareDelete(Options app) {
-  auto options = std::make_shared<Wanted>();
+  auto options = std::make_shared<DeleteOptions>();
   app.Word("NOUN", &options->noun, "table or alias");
   app.Word("NAME", &options->name, "NAME@VERSION, NAME@ALIAS");
   app.Flag("-y,--yes", &options->yes, "Really delete");

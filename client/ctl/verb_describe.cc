@@ -19,7 +19,7 @@
 namespace engram::ctl {
 namespace {
 
-struct Wanted {
+struct DescribeOptions {
   std::string noun, name;
 };
 
@@ -217,7 +217,7 @@ absl::Status DescribeShard(const PoolStub& pool, const std::string& name, Format
                                           wanted->shard.value()));
 }
 
-absl::Status Describe(const Wanted& options, const Invocation& invocation) {
+absl::Status Describe(const DescribeOptions& options, const Invocation& invocation) {
   const auto noun = ParseNoun(options.noun, {Noun::kTable, Noun::kNode, Noun::kShard});
   if (!noun.ok()) return noun.status();
   const auto format =
@@ -235,7 +235,7 @@ absl::Status Describe(const Wanted& options, const Invocation& invocation) {
 }  // namespace
 
 Action DeclareDescribe(Options app) {
-  auto options = std::make_shared<Wanted>();
+  auto options = std::make_shared<DescribeOptions>();
   app.Word("NOUN", &options->noun, "table, node or shard");
   app.Word("NAME", &options->name, "small@1, node-0, small@1/17");
   return [options](const Invocation& invocation) { return Describe(*options, invocation); };

@@ -19,7 +19,7 @@
 namespace engram::ctl {
 namespace {
 
-struct Wanted {
+struct ExplainOptions {
   std::string noun, name, tokens, fabric;
   std::int64_t position = -1;
 };
@@ -149,7 +149,7 @@ std::string AsJson(const TableRecord& table, const Explanation& explanation) {
   return json.dump();
 }
 
-absl::Status Run(const Wanted& options, const Invocation& invocation) {
+absl::Status Run(const ExplainOptions& options, const Invocation& invocation) {
   if (const auto noun = ParseNoun(options.noun, {Noun::kTable}); !noun.ok()) return noun.status();
   const auto format =
       ParseFormat(invocation.output, {Format::kTable, Format::kJson, Format::kYaml});
@@ -177,7 +177,7 @@ absl::Status Run(const Wanted& options, const Invocation& invocation) {
 }  // namespace
 
 Action DeclareExplain(Options app) {
-  auto options = std::make_shared<Wanted>();
+  auto options = std::make_shared<ExplainOptions>();
   app.Word("NOUN", &options->noun, "table");
   app.Word("NAME", &options->name, "NAME@VERSION");
   app.RequiredText("--tokens", &options->tokens, "Raw token ids, oldest first: 22898,19737,270");

@@ -20,7 +20,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kWatchEvery{500};
 
-struct Wanted {
+struct GetOptions {
   std::string noun, name;
   bool watch = false;
 };
@@ -119,7 +119,7 @@ absl::Status Watch(const PoolStub& pool, Noun noun, const std::string& name, For
   }
 }
 
-absl::Status Get(const Wanted& options, const Invocation& invocation) {
+absl::Status Get(const GetOptions& options, const Invocation& invocation) {
   const auto noun = ParseNoun(
       options.noun, {Noun::kTable, Noun::kShard, Noun::kReplica, Noun::kNode, Noun::kPlan});
   if (!noun.ok()) return noun.status();
@@ -142,7 +142,7 @@ absl::Status Get(const Wanted& options, const Invocation& invocation) {
 }  // namespace
 
 Action DeclareGet(Options app) {
-  auto options = std::make_shared<Wanted>();
+  auto options = std::make_shared<GetOptions>();
   app.Word("NOUN", &options->noun, "tables, shards, replicas, nodes or plans");
   app.OptionalWord("NAME", &options->name, "Only this one (shards and replicas: of this table)");
   app.Flag("-w,--watch", &options->watch, "Go on, printing what changes");

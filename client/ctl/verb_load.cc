@@ -13,13 +13,13 @@
 namespace engram::ctl {
 namespace {
 
-struct Wanted {
+struct LoadWords {
   std::string noun;
   LoadOptions load;
   bool wait = false, dry_run = false;
 };
 
-absl::Status Load(const Wanted& options, const Invocation& invocation) {
+absl::Status Load(const LoadWords& options, const Invocation& invocation) {
   if (const auto noun = ParseNoun(options.noun, {Noun::kTable}); !noun.ok()) return noun.status();
   auto request = BuildLoadRequest(options.load);
   if (!request.ok()) return request.status();
@@ -55,7 +55,7 @@ absl::Status Load(const Wanted& options, const Invocation& invocation) {
 }  // namespace
 
 Action DeclareLoad(Options app) {
-  auto options = std::make_shared<Wanted>();
+  auto options = std::make_shared<LoadWords>();
   app.Word("NOUN", &options->noun, "table");
   DeclareLoadOptions(app, &options->load);
   app.Flag("--wait", &options->wait, "Return when the table is ready, showing progress");

@@ -23,7 +23,7 @@ namespace {
 
 using std::chrono::seconds;
 
-struct Wanted {
+struct LocalOptions {
   std::string data_dir;
   std::uint32_t nodes = 0;
   std::string memory, fabric;
@@ -33,13 +33,13 @@ struct Wanted {
 };
 
 // --data-dir, else that of the current context, else the default.
-std::string DataDir(const Wanted& options) {
+std::string DataDir(const LocalOptions& options) {
   if (!options.data_dir.empty()) return options.data_dir;
   const auto context = ReadContext();
   return context.ok() && !context->data_dir.empty() ? context->data_dir : DefaultDataDir();
 }
 
-absl::StatusOr<LocalPoolRequest> Request(const Wanted& options) {
+absl::StatusOr<LocalPoolRequest> Request(const LocalOptions& options) {
   LocalPoolRequest request;
   if (options.up->Given("--nodes")) {
     if (options.nodes < 1 || options.nodes > 64) {
@@ -66,7 +66,7 @@ absl::StatusOr<LocalPoolRequest> Request(const Wanted& options) {
   return request;
 }
 
-absl::Status Up(const Wanted& options, const Invocation& invocation) {
+absl::Status Up(const LocalOptions& options, const Invocation& invocation) {
   const auto request = Request(options);
   if (!request.ok()) return request.status();
   const auto limit = invocation.Timeout(seconds(60));
@@ -152,7 +152,7 @@ void PrintViews(const std::vector<DaemonView>& views, bool wide, const Terminal&
   table.Print(terminal.out, wide);
 }
 
-absl::Status Status(const Wanted& options, const Invocation& invocation) {
+absl::Status Status(const LocalOptions& options, const Invocation& invocation) {
   const auto format = ParseFormat(invocation.output, {Format::kTable, Format::kWide, Format::kJson,
                                                       Format::kYaml, Format::kName});
   if (!format.ok()) return format.status();
@@ -182,7 +182,7 @@ absl::Status Status(const Wanted& options, const Invocation& invocation) {
   return AlreadyReported(absl::StatusCode::kInternal);
 }
 
-absl::Status Down(const Wanted& options, const Invocation& invocation) {
+absl::Status Down(const LocalOptions& options, const Invocation& invocation) {
   const auto grace = invocation.Timeout(seconds(10));
   if (!grace.ok()) return grace.status();
   const std::string dir = DataDir(options);
@@ -212,7 +212,7 @@ absl::Status Down(const Wanted& options, const Invocation& invocation) {
 }  // namespace
 
 Action DeclareLocal(Options app) {
-  auto options = std::make_shared<Wanted>();
+  auto options = std::make_shared<LocalOptions>();
   Options up = app.Subcommand("up", "Start the pool, or repair it: what runs is left alone");
   Options status = app.Subcommand("status", "Show every process of the pool");
   Options down = app.Subcommand("down", "Stop the pool; tables come back with the next `up`");

@@ -17,7 +17,7 @@
 namespace engram::ctl {
 namespace {
 
-struct Wanted {
+struct PlanOptions {
   std::string noun;
   LoadOptions load;
 };
@@ -31,7 +31,7 @@ std::string ShardsOf(const v1::Table& table) {
                       " each");
 }
 
-absl::Status Plan(const Wanted& options, const Invocation& invocation) {
+absl::Status Plan(const PlanOptions& options, const Invocation& invocation) {
   if (const auto noun = ParseNoun(options.noun, {Noun::kTable}); !noun.ok()) return noun.status();
   const auto format =
       ParseFormat(invocation.output, {Format::kTable, Format::kJson, Format::kYaml});
@@ -64,7 +64,7 @@ absl::Status Plan(const Wanted& options, const Invocation& invocation) {
 }  // namespace
 
 Action DeclarePlan(Options app) {
-  auto options = std::make_shared<Wanted>();
+  auto options = std::make_shared<PlanOptions>();
   app.Word("NOUN", &options->noun, "table");
   DeclareLoadOptions(app, &options->load);
   return [options](const Invocation& invocation) { return Plan(*options, invocation); };

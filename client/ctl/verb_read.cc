@@ -16,7 +16,7 @@
 namespace engram::ctl {
 namespace {
 
-struct Wanted {
+struct ReadOptions {
   std::string noun, name, rows, tokens, fabric;
   std::int64_t position = -1;
   std::uint32_t layer = 0;
@@ -67,7 +67,7 @@ absl::StatusOr<std::vector<RowId>> RowsByTokens(const client::Table& table,
   return rows;
 }
 
-absl::StatusOr<std::vector<RowId>> RowsOf(const Wanted& wanted, const client::Table& table) {
+absl::StatusOr<std::vector<RowId>> RowsOf(const ReadOptions& wanted, const client::Table& table) {
   const auto layer = wanted.Layer();
   if (layer) {
     if (auto status = CheckLayer(table.record(), *layer); !status.ok()) return status;
@@ -84,7 +84,7 @@ absl::StatusOr<std::vector<RowId>> RowsOf(const Wanted& wanted, const client::Ta
 }
 
 // What can be refused before the pool is asked.
-absl::Status CheckWords(const Wanted& wanted) {
+absl::Status CheckWords(const ReadOptions& wanted) {
   if (const auto noun = ParseNoun(wanted.noun, {Noun::kTable}); !noun.ok()) return noun.status();
   if (wanted.rows.empty() == wanted.tokens.empty()) {
     return UsageError("say which rows: give --rows 0,5,7 or --tokens 22898,19737,270");
@@ -105,7 +105,7 @@ void Write(const RowOutput& output, Format format, const Terminal& terminal) {
   }
 }
 
-absl::Status Read(const Wanted& wanted, const Invocation& invocation) {
+absl::Status Read(const ReadOptions& wanted, const Invocation& invocation) {
   if (auto status = CheckWords(wanted); !status.ok()) return status;
   const auto format =
       ParseFormat(invocation.output, {Format::kHex, Format::kJson, Format::kYaml, Format::kNpy});
@@ -135,7 +135,7 @@ absl::Status Read(const Wanted& wanted, const Invocation& invocation) {
 }  // namespace
 
 Action DeclareRead(Options app) {
-  auto wanted = std::make_shared<Wanted>();
+  auto wanted = std::make_shared<ReadOptions>();
   wanted->app = app;
   app.Word("NOUN", &wanted->noun, "table");
   app.Word("NAME", &wanted->name, "NAME@VERSION");

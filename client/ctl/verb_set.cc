@@ -10,7 +10,7 @@
 namespace engram::ctl {
 namespace {
 
-struct Wanted {
+struct SetOptions {
   std::string noun, name, version;
   bool dry_run = false;
 };
@@ -26,7 +26,7 @@ absl::StatusOr<std::string> VersionOf(const TableName& alias, const std::string&
   return version->version;
 }
 
-absl::Status Set(const Wanted& options, const Invocation& invocation) {
+absl::Status Set(const SetOptions& options, const Invocation& invocation) {
   if (const auto noun = ParseNoun(options.noun, {Noun::kAlias}); !noun.ok()) return noun.status();
   const auto alias = ParseTable(options.name);
   if (!alias.ok()) return alias.status();
@@ -55,7 +55,7 @@ absl::Status Set(const Wanted& options, const Invocation& invocation) {
 }  // namespace
 
 Action DeclareSet(Options app) {
-  auto options = std::make_shared<Wanted>();
+  auto options = std::make_shared<SetOptions>();
   app.Word("NOUN", &options->noun, "alias");
   app.Word("NAME", &options->name, "NAME@ALIAS");
   app.Word("VERSION", &options->version, "The version that it is to name");

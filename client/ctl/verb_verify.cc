@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t kBatchRows = 16 * kBlockRows;
 constexpr std::uint64_t kShownWrong = 5;
 
-struct Wanted {
+struct VerifyOptions {
   std::string noun, name, checkpoint, fabric;
   std::uint64_t sample = 0, seed = 1;
   std::optional<Options> app;
@@ -162,7 +162,7 @@ absl::Status Judge(const Comparison& comparison, const RowJudge& judge, const Ta
   return absl::OkStatus();
 }
 
-absl::Status Verify(const Wanted& wanted, const Invocation& invocation) {
+absl::Status Verify(const VerifyOptions& wanted, const Invocation& invocation) {
   if (const auto noun = ParseNoun(wanted.noun, {Noun::kTable}); !noun.ok()) return noun.status();
   const auto name = ParseTable(wanted.name);
   if (!name.ok()) return name.status();
@@ -186,7 +186,7 @@ absl::Status Verify(const Wanted& wanted, const Invocation& invocation) {
 }  // namespace
 
 Action DeclareVerify(Options app) {
-  auto wanted = std::make_shared<Wanted>();
+  auto wanted = std::make_shared<VerifyOptions>();
   wanted->app = app;
   app.Word("NOUN", &wanted->noun, "table");
   app.Word("NAME", &wanted->name, "NAME@VERSION");

@@ -10,11 +10,11 @@
 namespace engram::ctl {
 namespace {
 
-struct Wanted {
+struct WaitOptions {
   std::string noun, name, condition = "ready";
 };
 
-absl::Status Wait(const Wanted& options, const Invocation& invocation) {
+absl::Status Wait(const WaitOptions& options, const Invocation& invocation) {
   if (const auto noun = ParseNoun(options.noun, {Noun::kTable}); !noun.ok()) return noun.status();
   const auto table = ParseTable(options.name);
   if (!table.ok()) return table.status();
@@ -37,7 +37,7 @@ absl::Status Wait(const Wanted& options, const Invocation& invocation) {
 }  // namespace
 
 Action DeclareWait(Options app) {
-  auto options = std::make_shared<Wanted>();
+  auto options = std::make_shared<WaitOptions>();
   app.Word("NOUN", &options->noun, "table");
   app.Word("NAME", &options->name, "NAME@VERSION");
   app.Text("--for", &options->condition, "ready or deleted (ready)");

@@ -12,8 +12,6 @@ namespace {
 // A node that just opened a session but whose fabric does not answer holds up the loop this long.
 constexpr Duration kReachTimeout = std::chrono::seconds(1);
 
-Instant Now() { return SystemClock::Get().Now(); }
-
 // Whoever closes the pool waits for those that are not done.
 template <class Stream>
 void EndLater(std::shared_ptr<Stream> stream, std::vector<std::shared_ptr<Stream>>* ending) {
@@ -50,7 +48,7 @@ std::optional<Instant> PoolCore::Tick(Instant now) {
 // ---- the map ----
 
 void PoolCore::FeedMap(const MapFollower::Event& event) {
-  for (MapFollower::Action& action : follower_.OnEvent(Now(), event)) {
+  for (MapFollower::Action& action : follower_.OnEvent(SystemClock::Get().Now(), event)) {
     if (const auto* subscribe = std::get_if<MapFollower::Subscribe>(&action)) {
       Subscribe(*subscribe);
     } else {
@@ -146,7 +144,7 @@ void PoolCore::Pump() {
     pending_.pop_front();
     const auto found = nodes_.find(node);
     if (found == nodes_.end()) continue;
-    auto actions = found->second.session->OnEvent(Now(), std::move(event));
+    auto actions = found->second.session->OnEvent(SystemClock::Get().Now(), std::move(event));
     for (session::Action& action : actions) Carry(node, action);
     if (pending_.empty()) CheckSuccessors();
   }
@@ -186,7 +184,8 @@ void PoolCore::Carry(const NodeId& node, session::Action& action) {
                    if (entry.stream != nullptr) entry.stream->Close();
                  },
                  [&](session::SessionStarted& started) {
-                   keeper_->Begin(node, started.opened, started.lease, Now() + kReachTimeout);
+                   keeper_->Begin(node, started.opened, started.lease,
+                                  SystemClock::Get().Now() + kReachTimeout);
                  },
                  [&](session::ReachSuccessors& reach) {
                    Reaching waiting{node, reach.session, reach.revision, {}};

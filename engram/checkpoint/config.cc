@@ -7,12 +7,6 @@
 namespace engram {
 namespace {
 
-constexpr std::size_t kMaxLayers = 1024;
-constexpr std::uint64_t kMaxU32 = 0xffffffff;
-constexpr std::uint64_t kMaxI64 = 0x7fffffffffffffff;
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
 // Looks a field up at the top and under text_config; a field in both places must agree.
 class Fields {
  public:

@@ -15,8 +15,6 @@ namespace {
 
 constexpr int kMaxDepth = 64;
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
 // What ends a parse early; never leaves ParseJson.
 struct Refused {
   std::string why;
@@ -67,6 +65,12 @@ std::string QuotedText(std::string_view text) {
 std::string DidYouMean(std::string_view word, std::span<const std::string> known) {
   const std::string nearest = NearestWord(word, known);
   return nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?");
+}
+
+absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
+
+absl::Status Bad(std::string_view what, std::string_view why) {
+  return absl::InvalidArgumentError(absl::StrCat(View(what), ": ", View(why)));
 }
 
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view what) {

@@ -20,6 +20,12 @@ using Json = nlohmann::json;
 // The largest integer that survives a reader that holds numbers as doubles.
 inline constexpr std::uint64_t kMaxJsonInteger = std::uint64_t{1} << 53;
 
+// Limits of what a description of a table may say.
+inline constexpr std::size_t kMaxLayers = 1024;
+inline constexpr std::uint64_t kMaxU32 = 0xffffffff;
+inline constexpr std::uint64_t kMaxI64 = 0x7fffffffffffffff;
+inline constexpr std::uint64_t kMaxTokenizerBytes = 64 << 20;
+
 // InvalidArgument names `what` (a path, usually), the place and the problem.
 absl::StatusOr<Json> ParseJson(std::string_view text, std::string_view what);
 
@@ -33,6 +39,12 @@ absl::StatusOr<std::uint64_t> ToBoundedU64(const Json& value, std::string_view f
                                            std::uint64_t most);
 absl::StatusOr<std::vector<std::uint64_t>> ToU64List(const Json& value, std::string_view field,
                                                      std::size_t most_entries);
+
+// InvalidArgument, "WHAT: WHY".
+absl::Status Bad(std::string_view what, std::string_view why);
+
+// For absl::StrCat.
+absl::string_view View(std::string_view text);
 
 // ", did you mean X?" or "" when nothing is near.
 std::string DidYouMean(std::string_view word, std::span<const std::string> known);

@@ -18,12 +18,6 @@ namespace {
 constexpr std::size_t kLengthBytes = 8;
 constexpr std::size_t kMaxDimensions = 8;
 
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
-
-absl::Status Bad(std::string_view what, std::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat(View(what), ": ", View(why)));
-}
-
 // Bits of one element; 0 for a dtype that is not known, whose size then cannot be checked.
 std::uint64_t ElementBits(std::string_view dtype) {
   static constexpr struct {

@@ -15,9 +15,6 @@ namespace {
 constexpr char kModel[] = "deepseek-v4.1";
 constexpr std::uint64_t kMaxMapBytes = 64 << 20;
 constexpr std::uint64_t kMaxSpecBytes = 1 << 20;
-constexpr std::size_t kMaxLayers = 1024;
-constexpr std::uint64_t kMaxU32 = 0xffffffff;
-constexpr std::uint64_t kMaxI64 = 0x7fffffffffffffff;
 constexpr std::uint64_t kMaxU64 = ~std::uint64_t{0};
 
 // What the JSON said, before it is checked against itself.
@@ -28,11 +25,6 @@ struct Stated {
   std::optional<std::uint64_t> compressed_vocab;
   std::string token_map;
 };
-
-absl::Status Bad(std::string_view what, std::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat(absl::string_view(what.data(), what.size()), ": ",
-                                                 absl::string_view(why.data(), why.size())));
-}
 
 template <class Out>
 absl::Status Store(const Json& value, std::string_view field, std::uint64_t most, Out& out) {

@@ -17,14 +17,8 @@
 namespace engram {
 namespace {
 
-constexpr std::uint64_t kMaxTokenizerBytes = 64 << 20;
 constexpr std::uint64_t kMaxTokenId = (1 << 28) - 1;
 constexpr char32_t kReplacement = 0xfffd;
-
-absl::Status Bad(std::string_view what, std::string_view why) {
-  return absl::InvalidArgumentError(absl::StrCat(absl::string_view(what.data(), what.size()), ": ",
-                                                 absl::string_view(why.data(), why.size())));
-}
 
 // The byte-level alphabet: printable bytes stand for themselves, the others for U+0100 upwards in
 // byte order. Index = character, value = byte or -1.

@@ -19,7 +19,6 @@
 namespace engram {
 namespace {
 
-constexpr std::uint64_t kMaxTokenizerBytes = 64 << 20;
 constexpr std::uint64_t kMaxGeneratedTokens = 1 << 20;
 constexpr std::size_t kPieceBytes = 4 << 20;
 constexpr std::size_t kHeaderAlignment = 8;

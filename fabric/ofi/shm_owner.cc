@@ -32,8 +32,6 @@ bool ShmOwner::IsGone() const {
   return poll(&ended, 1, 0) > 0;
 }
 
-bool ShmOwner::ClosedEndpoint() const {
-  return !file_.empty() && access(file_.c_str(), F_OK) != 0;
-}
+bool ShmOwner::ClosedEndpoint() const { return !file_.empty() && access(file_.c_str(), F_OK) != 0; }
 
 }  // namespace engram::fabric::ofi

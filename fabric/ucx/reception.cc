@@ -21,7 +21,7 @@ namespace {
 // How long a reader that is left may take to take what was sent to it.
 constexpr Duration kLeaveAtMost = std::chrono::milliseconds(500);
 // While somebody leaves.
-constexpr Duration kLookAgain = std::chrono::milliseconds(1);
+constexpr Duration kLookAgainForReaders = std::chrono::milliseconds(1);
 // In a row, before it naps.
 constexpr int kMostRefusedSleeps = 1000;
 // More than a reader of ours has asked for at one time, by far.
@@ -163,7 +163,7 @@ void Reception::Sleep(Duration most) {
     return;
   }
   refused_sleeps_ = 0;
-  if (look_after_readers_) most = std::min(most, kLookAgain);
+  if (look_after_readers_) most = std::min(most, kLookAgainForReaders);
   pollfd wait[] = {{wait_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}};
   poll(wait, 2, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(most).count()));
   std::uint64_t count = 0;

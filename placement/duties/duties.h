@@ -24,6 +24,9 @@ void CommitReady(Core& core);
 // without replicas is removed.
 void DriveRetiring(Core& core);
 
+// Not alive, or no longer known.
+bool IsDead(const ClusterState& state, const NodeId& node);
+
 // Sums that are kept of a shard's block CRCs: the first 8 bytes of their SHA-256.
 std::uint64_t SumOf(const std::vector<std::uint32_t>& crcs);
 

@@ -4,11 +4,6 @@
 namespace engram::placement {
 namespace {
 
-bool IsDead(const ClusterState& state, const NodeId& node) {
-  const NodeRecord* record = state.FindNode(node);
-  return record == nullptr || !record->alive;
-}
-
 // The table's chunks without replicas on dead nodes; empty when there are none.
 std::vector<MapChunk> WithoutDead(const ClusterState& state, const TableEntry& table) {
   std::vector<MapChunk> chunks;

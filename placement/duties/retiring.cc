@@ -4,11 +4,6 @@
 namespace engram::placement {
 namespace {
 
-bool IsDead(const ClusterState& state, const NodeId& node) {
-  const NodeRecord* record = state.FindNode(node);
-  return record == nullptr || !record->alive;
-}
-
 // Everything Draining, except on dead nodes: there nothing is left to wait for. Should such a node
 // come back with its memory, its replicas are unknown and it is told to retire them.
 void Drain(Core& core, const TableEntry& table) {

@@ -11,8 +11,8 @@ std::string Where(const TableEntry& table, const NodeId& node, ShardIndex shard)
 }
 
 // Checksums of a shard against its other replicas (Loading) or what was committed (Ready).
-absl::Status Compare(Core& core, const NodeId& node, const TableEntry& table,
-                     const ReplicaReport& report) {
+absl::Status CompareSums(Core& core, const NodeId& node, const TableEntry& table,
+                         const ReplicaReport& report) {
   const ShardIndex shard = report.shard.shard;
   const std::uint64_t rows = table.layout->Range(shard).rows;
   const std::uint64_t blocks = (rows + kBlockRows - 1) / kBlockRows;
@@ -62,7 +62,7 @@ void Serves(Core& core, const NodeId& node, const TableEntry& table, const Repli
     // Without checksums only what was compared before is believed; DriveLoading asks for them.
     return;
   }
-  if (absl::Status same = Compare(core, node, table, report); !same.ok()) {
+  if (absl::Status same = CompareSums(core, node, table, report); !same.ok()) {
     replica.state = ReplicaState::kLoading;
     LoadFailed(core, node, table, report.shard, same);
     if (table.record.state == TableState::kReady) {

@@ -10,7 +10,7 @@ namespace engram::poolserver {
 namespace {
 
 // What may wait for a client that does not read. Grants are large and rare, the rest is small.
-constexpr std::size_t kMaxQueuedMessages = 1024;
+constexpr std::size_t kMaxMessagesToClient = 1024;
 constexpr std::size_t kMaxQueuedBytes = std::size_t{256} << 20;
 
 grpc::Status NotReady() {
@@ -45,7 +45,7 @@ class SessionStream final
     {
       MutexLock lock(&mutex_);
       if (finished_ || closing_) return;
-      overflow = out_.size() >= kMaxQueuedMessages || queued_bytes_ + bytes > kMaxQueuedBytes;
+      overflow = out_.size() >= kMaxMessagesToClient || queued_bytes_ + bytes > kMaxQueuedBytes;
       if (!overflow) {
         queued_bytes_ += bytes;
         out_.push_back(std::move(wire));
@@ -54,7 +54,7 @@ class SessionStream final
     }
     if (overflow) {
       End({grpc::StatusCode::RESOURCE_EXHAUSTED,
-           absl::StrCat("the client reads too slowly: ", kMaxQueuedMessages, " messages or ",
+           absl::StrCat("the client reads too slowly: ", kMaxMessagesToClient, " messages or ",
                         kMaxQueuedBytes, " bytes wait for it; open the session again")});
     }
   }

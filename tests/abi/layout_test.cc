@@ -18,7 +18,7 @@ namespace {
 using ::testing::HasSubstr;
 
 // Two layers of three columns; rows of 32 + 8 bytes.
-TableShape Shape() {
+TableShape ShapeOfTable() {
   TableShape shape;
   shape.name = "t@1";
   shape.rows = 300;
@@ -51,7 +51,7 @@ TEST(LayoutTest, EveryRowHasAPlaceOfItsOwn) {
         given.order = order;
         given.split_planes = split;
         given.column_step = step;
-        const auto layout = TakeLayout(Shape(), &given);
+        const auto layout = TakeLayout(ShapeOfTable(), &given);
         ASSERT_TRUE(layout.ok()) << layout.status();
         EXPECT_EQ(layout->columns, step == 1 ? 3u : 2u);
         EXPECT_EQ(layout->bytes, 2 * layout->layer_stride);
@@ -83,45 +83,47 @@ TEST(LayoutTest, EveryRowHasAPlaceOfItsOwn) {
 TEST(LayoutTest, ARankTakesItsColumnsSideBySideOrInSteps) {
   engram_layout given = LayoutOf(1);
   given.first_column = 1;
-  EXPECT_EQ(TakeLayout(Shape(), &given)->columns, 2u);
+  EXPECT_EQ(TakeLayout(ShapeOfTable(), &given)->columns, 2u);
   given.column_step = 2;
-  EXPECT_EQ(TakeLayout(Shape(), &given)->columns, 1u);
+  EXPECT_EQ(TakeLayout(ShapeOfTable(), &given)->columns, 1u);
   given.columns = 2;
-  ExpectInvalid(TakeLayout(Shape(), &given).status(),
+  ExpectInvalid(TakeLayout(ShapeOfTable(), &given).status(),
                 "layout->columns is 2; from column 1 in steps of 2 table t@1 has 1 of 3 columns");
   given = LayoutOf(1);
   given.first_column = 3;
-  ExpectInvalid(TakeLayout(Shape(), &given).status(),
+  ExpectInvalid(TakeLayout(ShapeOfTable(), &given).status(),
                 "layout->first_column is 3; table t@1 has columns 0 to 2 in each layer");
 }
 
 TEST(LayoutTest, NamesWhatIsWrongWithIt) {
-  ExpectInvalid(TakeLayout(Shape(), nullptr).status(), "layout is NULL");
+  ExpectInvalid(TakeLayout(ShapeOfTable(), nullptr).status(), "layout is NULL");
   engram_layout given = LayoutOf(0);
-  ExpectInvalid(TakeLayout(Shape(), &given).status(), "layout->max_tokens is 0; allowed are 1 to");
+  ExpectInvalid(TakeLayout(ShapeOfTable(), &given).status(),
+                "layout->max_tokens is 0; allowed are 1 to");
   given = LayoutOf(~std::uint32_t{0});
-  ExpectInvalid(TakeLayout(Shape(), &given).status(), "layout->max_tokens is 4294967295");
+  ExpectInvalid(TakeLayout(ShapeOfTable(), &given).status(), "layout->max_tokens is 4294967295");
   given = LayoutOf(1);
   given.order = 2;
-  ExpectInvalid(TakeLayout(Shape(), &given).status(), "layout->order is 2");
+  ExpectInvalid(TakeLayout(ShapeOfTable(), &given).status(), "layout->order is 2");
   given = LayoutOf(1);
   given.split_planes = 2;
-  ExpectInvalid(TakeLayout(Shape(), &given).status(), "layout->split_planes is 2; it is 0 or 1");
+  ExpectInvalid(TakeLayout(ShapeOfTable(), &given).status(),
+                "layout->split_planes is 2; it is 0 or 1");
   given.split_planes = 1;
-  TableShape one_plane = Shape();
+  TableShape one_plane = ShapeOfTable();
   one_plane.planes = {40};
   ExpectInvalid(TakeLayout(one_plane, &given).status(), "have 1 planes, not 2");
   given = LayoutOf(1);
-  TableShape flat = Shape();
+  TableShape flat = ShapeOfTable();
   flat.layers.clear();
   ExpectInvalid(TakeLayout(flat, &given).status(), "table t@1 has no layers");
   given.struct_size = 4;
-  ExpectInvalid(TakeLayout(Shape(), &given).status(), "layout->struct_size is 4");
+  ExpectInvalid(TakeLayout(ShapeOfTable(), &given).status(), "layout->struct_size is 4");
 }
 
 TEST(LayoutTest, AnOutputThatIsTooSmallIsNamedWithWhatIsNeeded) {
   engram_layout given = LayoutOf(5);
-  const StepLayout layout = *TakeLayout(Shape(), &given);
+  const StepLayout layout = *TakeLayout(ShapeOfTable(), &given);
   std::vector<std::byte> out(layout.bytes);
   EXPECT_TRUE(CheckPlace({&layout, out.data()}, out.size()).ok());
   ExpectInvalid(CheckPlace({&layout, out.data()}, out.size() - 1),
@@ -133,7 +135,7 @@ TEST(LayoutTest, RowIdsOfAllColumnsLandWhereTheLayoutTakesThem) {
   engram_layout given = LayoutOf(2);
   given.first_column = 1;
   given.split_planes = 1;
-  const StepLayout layout = *TakeLayout(Shape(), &given);
+  const StepLayout layout = *TakeLayout(ShapeOfTable(), &given);
   std::vector<std::byte> out(layout.bytes);
   const std::int32_t ids[] = {1, 2, 3, 4, 5, 6};
   engram_layer_rows rows{};
@@ -143,7 +145,7 @@ TEST(LayoutTest, RowIdsOfAllColumnsLandWhereTheLayoutTakesThem) {
   rows.id_type = ENGRAM_ID_INT32;
   rows.layer_index = 1;
   const StepPlace place{&layout, out.data()};
-  const auto taken = TakeLayer(Shape(), &rows, 0, Instant{}, place);
+  const auto taken = TakeLayer(ShapeOfTable(), &rows, 0, Instant{}, place);
   ASSERT_TRUE(taken.ok()) << taken.status();
   const ReadPart& part = taken->rows;
   EXPECT_EQ(part.ids, &ids[1]);
@@ -154,7 +156,7 @@ TEST(LayoutTest, RowIdsOfAllColumnsLandWhereTheLayoutTakesThem) {
   const auto refused = [&](auto change, const char* says) {
     engram_layer_rows bad = rows;
     change(bad);
-    ExpectInvalid(TakeLayer(Shape(), &bad, 0, Instant{}, place).status(), says);
+    ExpectInvalid(TakeLayer(ShapeOfTable(), &bad, 0, Instant{}, place).status(), says);
   };
   refused([&](auto& bad) { bad.out = out.data(); }, "says where its rows land");
   refused([](auto& bad) { bad.columns = 2; }, ".columns is 2; with a layout it is 0 or 3");
@@ -174,11 +176,11 @@ TEST(LayoutTest, AnIdBeyondItsLayerIsNamed) {
   rows.layer_index = 0;
   rows.out = out.data();
   rows.out_bytes = out.size();
-  ExpectInvalid(TakeLayer(Shape(), &rows, 0, Instant{}, {}).status(),
+  ExpectInvalid(TakeLayer(ShapeOfTable(), &rows, 0, Instant{}, {}).status(),
                 "step->layer_rows[0] asks for row 100 (run 1, column 1); layer index 0 of table "
                 "t@1 has rows 0 to 99");
   rows.layer_index = 1;
-  EXPECT_TRUE(TakeLayer(Shape(), &rows, 0, Instant{}, {}).ok());
+  EXPECT_TRUE(TakeLayer(ShapeOfTable(), &rows, 0, Instant{}, {}).ok());
 }
 
 // One page that can be written, one that cannot, one that is not there.

@@ -25,7 +25,7 @@ TokenMap MapOfSize(std::int32_t raw, std::int32_t compressed) {
   return map;
 }
 
-std::string ParseError(const json& config) {
+std::string ConfigError(const json& config) {
   return std::string(ParseCheckpointConfig(config.dump(), "config.json").status().message());
 }
 
@@ -49,7 +49,7 @@ TEST(CheckpointConfigTest, FieldsUnderTextConfigAreTheSame) {
   both["text_config"] = Fields();
   EXPECT_TRUE(ParseCheckpointConfig(both.dump(), "c").ok()) << "equal in both places";
   both["text_config"]["engram_n_heads"] = 4;
-  EXPECT_THAT(ParseError(both), HasSubstr("engram_n_heads has one value at the top and another"));
+  EXPECT_THAT(ConfigError(both), HasSubstr("engram_n_heads has one value at the top and another"));
 }
 
 TEST(CheckpointConfigTest, EveryFieldIsNeededAndNamed) {
@@ -57,7 +57,7 @@ TEST(CheckpointConfigTest, EveryFieldIsNeededAndNamed) {
   for (const auto& [field, value] : fields.items()) {
     json config = fields;
     config.erase(field);
-    EXPECT_THAT(ParseError(config), HasSubstr("config.json has no field " + field));
+    EXPECT_THAT(ConfigError(config), HasSubstr("config.json has no field " + field));
   }
 }
 
@@ -65,7 +65,7 @@ TEST(CheckpointConfigTest, WrongValuesAreNamed) {
   const auto with = [](const char* field, const json& value) {
     json config = Fields();
     config[field] = value;
-    return ParseError(config);
+    return ConfigError(config);
   };
   EXPECT_THAT(with("engram_vocab_size", 9007199254740993),
               HasSubstr("engram_vocab_size is 9007199254740993, above 2^53"));

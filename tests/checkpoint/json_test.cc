@@ -10,7 +10,7 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string ParseError(std::string_view text) {
+std::string JsonError(std::string_view text) {
   return std::string(ParseJson(text, "some.json").status().message());
 }
 std::string NumberError(const char* text) {
@@ -18,20 +18,20 @@ std::string NumberError(const char* text) {
 }
 
 TEST(JsonTest, DuplicateKeysAreRefusedAtEveryLevel) {
-  EXPECT_THAT(ParseError(R"({"a": 1, "a": 2})"), HasSubstr("some.json has the key \"a\" twice"));
-  EXPECT_THAT(ParseError(R"({"b": [{"a": 1, "c": {}, "a": 2}]})"), HasSubstr("\"a\" twice"));
+  EXPECT_THAT(JsonError(R"({"a": 1, "a": 2})"), HasSubstr("some.json has the key \"a\" twice"));
+  EXPECT_THAT(JsonError(R"({"b": [{"a": 1, "c": {}, "a": 2}]})"), HasSubstr("\"a\" twice"));
   EXPECT_TRUE(ParseJson(R"({"a": {"a": 1}, "b": {"a": 1}})", "x").ok());
 }
 
 TEST(JsonTest, BrokenTextIsRefusedWithItsPlace) {
-  EXPECT_THAT(ParseError(""), HasSubstr("some.json does not parse as JSON"));
-  EXPECT_THAT(ParseError("{\"a\": 1,\n \"b\": }"), HasSubstr("line 2"));
-  EXPECT_THAT(ParseError("{} {}"), HasSubstr("does not parse"));
-  EXPECT_THAT(ParseError("{\"\xff\": 1}"), HasSubstr("UTF-8"));
+  EXPECT_THAT(JsonError(""), HasSubstr("some.json does not parse as JSON"));
+  EXPECT_THAT(JsonError("{\"a\": 1,\n \"b\": }"), HasSubstr("line 2"));
+  EXPECT_THAT(JsonError("{} {}"), HasSubstr("does not parse"));
+  EXPECT_THAT(JsonError("{\"\xff\": 1}"), HasSubstr("UTF-8"));
 }
 
 TEST(JsonTest, DeepNestingIsRefusedWithoutRecursion) {
-  EXPECT_THAT(ParseError(std::string(1'000'000, '[')), HasSubstr("nests deeper than 64"));
+  EXPECT_THAT(JsonError(std::string(1'000'000, '[')), HasSubstr("nests deeper than 64"));
 }
 
 TEST(JsonTest, IntegersAbove2To53AreAcceptedOnlyAsStrings) {

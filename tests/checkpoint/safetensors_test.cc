@@ -16,7 +16,7 @@ std::string File(const std::string& header, std::uint64_t data_bytes) {
   for (int i = 0; i < 8; ++i) file.push_back(static_cast<char>(header.size() >> (8 * i)));
   return file + header + std::string(data_bytes, 'x');
 }
-std::string ParseError(const std::string& header, std::uint64_t data_bytes) {
+std::string HeaderError(const std::string& header, std::uint64_t data_bytes) {
   return std::string(
       ParseSafetensorsHeader(header, 8 + header.size() + data_bytes, "f").status().message());
 }
@@ -37,8 +37,8 @@ TEST(SafetensorsTest, ReadsTensorsWithOffsetsInTheFile) {
 }
 
 TEST(SafetensorsTest, TruncatedAndOverlongFilesAreRefused) {
-  EXPECT_THAT(ParseError(kTwo, 9), HasSubstr("it is truncated"));
-  EXPECT_THAT(ParseError(kTwo, 11), HasSubstr("after the last tensor"));
+  EXPECT_THAT(HeaderError(kTwo, 9), HasSubstr("it is truncated"));
+  EXPECT_THAT(HeaderError(kTwo, 11), HasSubstr("after the last tensor"));
 }
 
 TEST(SafetensorsTest, OverlapsAndHolesAreRefused) {
@@ -49,10 +49,10 @@ TEST(SafetensorsTest, OverlapsAndHolesAreRefused) {
   EXPECT_TRUE(
       ParseSafetensorsHeader(two("[0, 4]", "[4, 8]"), 8 + two("[0, 4]", "[4, 8]").size() + 8, "f")
           .ok());
-  EXPECT_THAT(ParseError(two("[0, 4]", "[3, 7]"), 7), HasSubstr("\"b\" overlaps"));
-  EXPECT_THAT(ParseError(two("[0, 4]", "[0, 4]"), 4), HasSubstr("overlaps"));
-  EXPECT_THAT(ParseError(two("[0, 4]", "[5, 9]"), 9), HasSubstr("leaves a hole"));
-  EXPECT_THAT(ParseError(two("[1, 5]", "[5, 9]"), 9), HasSubstr("leaves a hole"));
+  EXPECT_THAT(HeaderError(two("[0, 4]", "[3, 7]"), 7), HasSubstr("\"b\" overlaps"));
+  EXPECT_THAT(HeaderError(two("[0, 4]", "[0, 4]"), 4), HasSubstr("overlaps"));
+  EXPECT_THAT(HeaderError(two("[0, 4]", "[5, 9]"), 9), HasSubstr("leaves a hole"));
+  EXPECT_THAT(HeaderError(two("[1, 5]", "[5, 9]"), 9), HasSubstr("leaves a hole"));
 }
 
 TEST(SafetensorsTest, ShapeMustMatchTheBytes) {
@@ -60,28 +60,28 @@ TEST(SafetensorsTest, ShapeMustMatchTheBytes) {
     return std::string(R"({"a": {"dtype": )") + dtype + R"(, "shape": )" + shape +
            R"(, "data_offsets": )" + offsets + "}}";
   };
-  EXPECT_THAT(ParseError(one("\"BF16\"", "[3]", "[0, 4]"), 4), HasSubstr("need 6"));
-  EXPECT_THAT(ParseError(one("\"U8\"", "[4294967296, 4294967296, 4]", "[0, 4]"), 4),
+  EXPECT_THAT(HeaderError(one("\"BF16\"", "[3]", "[0, 4]"), 4), HasSubstr("need 6"));
+  EXPECT_THAT(HeaderError(one("\"U8\"", "[4294967296, 4294967296, 4]", "[0, 4]"), 4),
               HasSubstr("2^64 bits"));
-  EXPECT_THAT(ParseError(one("\"F4\"", "[3]", "[0, 1]"), 1), HasSubstr("inside a byte"));
-  EXPECT_THAT(ParseError(one("\"U8\"", "[-1]", "[0, 4]"), 4), HasSubstr("at least 0"));
-  EXPECT_THAT(ParseError(one("\"U8\"", "4", "[0, 4]"), 4), HasSubstr("must be a list"));
-  EXPECT_THAT(ParseError(one("\"U8\"", "[1,1,1,1,1,1,1,1,4]", "[0, 4]"), 4),
+  EXPECT_THAT(HeaderError(one("\"F4\"", "[3]", "[0, 1]"), 1), HasSubstr("inside a byte"));
+  EXPECT_THAT(HeaderError(one("\"U8\"", "[-1]", "[0, 4]"), 4), HasSubstr("at least 0"));
+  EXPECT_THAT(HeaderError(one("\"U8\"", "4", "[0, 4]"), 4), HasSubstr("must be a list"));
+  EXPECT_THAT(HeaderError(one("\"U8\"", "[1,1,1,1,1,1,1,1,4]", "[0, 4]"), 4),
               HasSubstr("at most 8"));
-  EXPECT_THAT(ParseError(one("\"U8\"", "[4]", "[4, 0]"), 4), HasSubstr("begin <= end"));
-  EXPECT_THAT(ParseError(one("\"U8\"", "[4]", "[0]"), 4), HasSubstr("[begin, end]"));
-  EXPECT_THAT(ParseError(one("\"U8\"", "[4]", "[0, 9007199254740993]"), 4),
+  EXPECT_THAT(HeaderError(one("\"U8\"", "[4]", "[4, 0]"), 4), HasSubstr("begin <= end"));
+  EXPECT_THAT(HeaderError(one("\"U8\"", "[4]", "[0]"), 4), HasSubstr("[begin, end]"));
+  EXPECT_THAT(HeaderError(one("\"U8\"", "[4]", "[0, 9007199254740993]"), 4),
               HasSubstr("above 2^53"));
-  EXPECT_THAT(ParseError(one("\"U8\"", "[4]", "[\"0\", \"18446744073709551615\"]"), 4),
+  EXPECT_THAT(HeaderError(one("\"U8\"", "[4]", "[\"0\", \"18446744073709551615\"]"), 4),
               HasSubstr("2^53"));
-  EXPECT_THAT(ParseError(one("7", "[4]", "[0, 4]"), 4), HasSubstr("lacks dtype"));
+  EXPECT_THAT(HeaderError(one("7", "[4]", "[0, 4]"), 4), HasSubstr("lacks dtype"));
 }
 
 TEST(SafetensorsTest, BrokenHeadersAreRefused) {
-  EXPECT_THAT(ParseError("", 0), HasSubstr("does not parse"));
-  EXPECT_THAT(ParseError("[]", 0), HasSubstr("not a JSON object"));
-  EXPECT_THAT(ParseError(R"({"a": 1})", 0), HasSubstr("\"a\" lacks dtype"));
-  EXPECT_THAT(ParseError(R"({"a": {"dtype": "U8", "dtype": "U8"}})", 0), HasSubstr("twice"));
+  EXPECT_THAT(HeaderError("", 0), HasSubstr("does not parse"));
+  EXPECT_THAT(HeaderError("[]", 0), HasSubstr("not a JSON object"));
+  EXPECT_THAT(HeaderError(R"({"a": 1})", 0), HasSubstr("\"a\" lacks dtype"));
+  EXPECT_THAT(HeaderError(R"({"a": {"dtype": "U8", "dtype": "U8"}})", 0), HasSubstr("twice"));
 }
 
 TEST(SafetensorsTest, HostileHeaderLengthsAreRefusedBeforeAnythingIsAllocated) {

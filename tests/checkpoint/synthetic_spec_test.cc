@@ -14,7 +14,7 @@ using testing::HasSubstr;
 absl::StatusOr<SyntheticTable> Parse(const std::string& json, const std::string& folder = ".") {
   return ParseSyntheticSpec(json, "spec.json", folder);
 }
-std::string ParseError(const std::string& json, const std::string& folder = ".") {
+std::string SpecError(const std::string& json, const std::string& folder = ".") {
   return std::string(Parse(json, folder).status().message());
 }
 
@@ -54,10 +54,10 @@ TEST(SyntheticSpecTest, TokenMapFromFileOrTokenizer) {
   EXPECT_EQ(table->token_map, (TokenMap{0, 1, 0, 2}));
   EXPECT_EQ(table->spec.addressing.compressed_vocab, 3u);
   EXPECT_TRUE(Addressing::Make(table->spec, table->token_map).ok());
-  EXPECT_THAT(ParseError(start + R"("token_map": "map.i32", "engram_compressed_vocab_size": 4})",
-                         folder.path()),
+  EXPECT_THAT(SpecError(start + R"("token_map": "map.i32", "engram_compressed_vocab_size": 4})",
+                        folder.path()),
               HasSubstr("compress to 3"));
-  EXPECT_THAT(ParseError(start + R"("token_map": "map.i32", "vocab_size": 5})", folder.path()),
+  EXPECT_THAT(SpecError(start + R"("token_map": "map.i32", "vocab_size": 5})", folder.path()),
               HasSubstr("token_map has 4 entries"));
 
   folder.Write("tokenizer.json", GenerateTokenizer(300));
@@ -67,10 +67,9 @@ TEST(SyntheticSpecTest, TokenMapFromFileOrTokenizer) {
   EXPECT_EQ(table->token_map.size(), 300u);
 
   folder.Write("odd.i32", "12345");
-  EXPECT_THAT(ParseError(start + R"("token_map": "odd.i32"})", folder.path()),
-              HasSubstr("5 bytes"));
+  EXPECT_THAT(SpecError(start + R"("token_map": "odd.i32"})", folder.path()), HasSubstr("5 bytes"));
   folder.Write("negative.i32", "\xff\xff\xff\xff");
-  EXPECT_THAT(ParseError(start + R"("token_map": "negative.i32"})", folder.path()),
+  EXPECT_THAT(SpecError(start + R"("token_map": "negative.i32"})", folder.path()),
               HasSubstr("entry 0 is negative"));
   EXPECT_EQ(Parse(start + R"("token_map": "none"})", folder.path()).status().code(),
             absl::StatusCode::kNotFound);
@@ -78,7 +77,7 @@ TEST(SyntheticSpecTest, TokenMapFromFileOrTokenizer) {
 
 TEST(SyntheticSpecTest, MistakesAreNamed) {
   const auto with = [](const std::string& more) {
-    return ParseError(R"({"model": "deepseek-v4.1")" + more + "}");
+    return SpecError(R"({"model": "deepseek-v4.1")" + more + "}");
   };
   EXPECT_THAT(with(R"(, "engram_vocab_sise": 1)"),
               HasSubstr("unknown key \"engram_vocab_sise\"; did you mean engram_vocab_size?"));
@@ -93,10 +92,10 @@ TEST(SyntheticSpecTest, MistakesAreNamed) {
   EXPECT_THAT(with(R"(, "token_map": 7)"), HasSubstr("must be a string"));
   EXPECT_THAT(with(R"(, "engram_n_heads": 0)"), HasSubstr("heads is 0"));
   EXPECT_THAT(with(R"(, "engram_vocab_size": 0)"), HasSubstr("engram_vocab_size is 0"));
-  EXPECT_THAT(ParseError(R"({"seed": 1})"), HasSubstr("there is no \"model\""));
-  EXPECT_THAT(ParseError(R"({"model": "gpt"})"), HasSubstr("model \"gpt\" is unknown"));
-  EXPECT_THAT(ParseError("[]"), HasSubstr("not a JSON object"));
-  EXPECT_THAT(ParseError("{"), HasSubstr("does not parse"));
+  EXPECT_THAT(SpecError(R"({"seed": 1})"), HasSubstr("there is no \"model\""));
+  EXPECT_THAT(SpecError(R"({"model": "gpt"})"), HasSubstr("model \"gpt\" is unknown"));
+  EXPECT_THAT(SpecError("[]"), HasSubstr("not a JSON object"));
+  EXPECT_THAT(SpecError("{"), HasSubstr("does not parse"));
 }
 
 }  // namespace

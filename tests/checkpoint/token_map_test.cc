@@ -12,7 +12,7 @@ std::string Tokenizer(const std::string& vocab, const std::string& added = "[]")
   return R"({"decoder": {"type": "ByteLevel"}, "added_tokens": )" + added +
          R"(, "model": {"type": "BPE", "merges": [], "vocab": )" + vocab + "}}";
 }
-std::string ParseError(const std::string& json) {
+std::string TokenizerError(const std::string& json) {
   return std::string(ParseTokenizer(json, "tokenizer.json").status().message());
 }
 
@@ -63,24 +63,26 @@ TEST(ParseTokenizerTest, AddedTokensExtendAndHideTheVocabulary) {
 }
 
 TEST(ParseTokenizerTest, HostileFilesAreRefusedWithTheReason) {
-  EXPECT_THAT(ParseError("{"), HasSubstr("tokenizer.json does not parse as JSON"));
-  EXPECT_THAT(ParseError("[]"), HasSubstr("no \"model\" object"));
-  EXPECT_THAT(ParseError(R"({"model": {"type": "Unigram", "vocab": []}})"), HasSubstr("not BPE"));
-  EXPECT_THAT(ParseError(R"({"model": {"type": "WordPiece", "vocab": {}}})"), HasSubstr("not BPE"));
-  EXPECT_THAT(ParseError(R"({"model": {"type": "BPE", "vocab": {"a": 0}}})"),
+  EXPECT_THAT(TokenizerError("{"), HasSubstr("tokenizer.json does not parse as JSON"));
+  EXPECT_THAT(TokenizerError("[]"), HasSubstr("no \"model\" object"));
+  EXPECT_THAT(TokenizerError(R"({"model": {"type": "Unigram", "vocab": []}})"),
+              HasSubstr("not BPE"));
+  EXPECT_THAT(TokenizerError(R"({"model": {"type": "WordPiece", "vocab": {}}})"),
+              HasSubstr("not BPE"));
+  EXPECT_THAT(TokenizerError(R"({"model": {"type": "BPE", "vocab": {"a": 0}}})"),
               HasSubstr("not ByteLevel"));
-  EXPECT_THAT(ParseError(Tokenizer("{}")), HasSubstr("vocabulary is empty"));
-  EXPECT_THAT(ParseError(Tokenizer(R"({"a": 0, "b": 0})")),
+  EXPECT_THAT(TokenizerError(Tokenizer("{}")), HasSubstr("vocabulary is empty"));
+  EXPECT_THAT(TokenizerError(Tokenizer(R"({"a": 0, "b": 0})")),
               HasSubstr("id 0 belongs to \"a\" and to \"b\""));
-  EXPECT_THAT(ParseError(Tokenizer(R"({"a": 0, "b": 2})")), HasSubstr("no token has id 1"));
-  EXPECT_THAT(ParseError(Tokenizer(R"({"a": -1})")), HasSubstr("at least 0"));
-  EXPECT_THAT(ParseError(Tokenizer(R"({"a": 1e300})")), HasSubstr("above 2^53"));
-  EXPECT_THAT(ParseError(Tokenizer(R"({"a": 4294967296})")), HasSubstr("the limit is"));
-  EXPECT_THAT(ParseError(Tokenizer(R"({"a": 0, "a": 1})")), HasSubstr("twice"));
-  EXPECT_THAT(ParseError(Tokenizer(R"({"a": 0})", R"([{"id": 1}])")), HasSubstr("no content"));
-  EXPECT_THAT(ParseError(Tokenizer(R"({"a": 0})", R"({"x": 1})")), HasSubstr("not a list"));
-  EXPECT_THAT(ParseError(Tokenizer(R"({"a": 0})",
-                                   R"([{"id": 1, "content": "x"}, {"id": 1, "content": "y"}])")),
+  EXPECT_THAT(TokenizerError(Tokenizer(R"({"a": 0, "b": 2})")), HasSubstr("no token has id 1"));
+  EXPECT_THAT(TokenizerError(Tokenizer(R"({"a": -1})")), HasSubstr("at least 0"));
+  EXPECT_THAT(TokenizerError(Tokenizer(R"({"a": 1e300})")), HasSubstr("above 2^53"));
+  EXPECT_THAT(TokenizerError(Tokenizer(R"({"a": 4294967296})")), HasSubstr("the limit is"));
+  EXPECT_THAT(TokenizerError(Tokenizer(R"({"a": 0, "a": 1})")), HasSubstr("twice"));
+  EXPECT_THAT(TokenizerError(Tokenizer(R"({"a": 0})", R"([{"id": 1}])")), HasSubstr("no content"));
+  EXPECT_THAT(TokenizerError(Tokenizer(R"({"a": 0})", R"({"x": 1})")), HasSubstr("not a list"));
+  EXPECT_THAT(TokenizerError(Tokenizer(
+                  R"({"a": 0})", R"([{"id": 1, "content": "x"}, {"id": 1, "content": "y"}])")),
               HasSubstr("id 1 is listed twice"));
 }
 

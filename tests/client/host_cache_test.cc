@@ -129,8 +129,8 @@ TEST_F(HostCacheTest, RowsOfAnyLengthAndUnitsOfFewerRows) {
 // ---- writers that stop in the middle ----
 
 // The steps of a writer; returns false when all are done.
-bool Step(HostSlot& slot, int step, const Unit& unit, const RowSealer& sealer, std::uint64_t owner,
-          Instant now, std::uint64_t* sequence) {
+bool WriteStep(HostSlot& slot, int step, const Unit& unit, const RowSealer& sealer,
+               std::uint64_t owner, Instant now, std::uint64_t* sequence) {
   switch (step) {
     case 0: return slot.Claim(owner, now);
     case 1: *sequence = slot.Begin(); return true;
@@ -163,8 +163,8 @@ TEST_P(KilledWriterTest, HarmsNobody) {
     HostSlot slot = own->SlotOf(set, way);
     std::uint64_t sequence = 0;
     for (int step = 0; step < GetParam(); ++step)
-      Step(slot, step, fresh, sealer, HostSlot::OwnerWord(own->segment().owner(), now), now,
-           &sequence);
+      WriteStep(slot, step, fresh, sealer, HostSlot::OwnerWord(own->segment().owner(), now), now,
+                &sequence);
   });
   // What is read is right, whatever was written.
   Unit unit(1);
@@ -199,13 +199,14 @@ TEST_F(HostCacheTest, AWriterThatWakesAfterItWasRobbedPublishesNothing) {
   const Instant now = clock_.Now(), later = now + milliseconds(1000);
   const std::uint64_t first = HostSlot::OwnerWord(1, now), second = HostSlot::OwnerWord(2, later);
   std::uint64_t a = 0, b = 0;
-  for (int step = 0; step < 3; ++step) ASSERT_TRUE(Step(slot, step, slow, sealer, first, now, &a));
+  for (int step = 0; step < 3; ++step)
+    ASSERT_TRUE(WriteStep(slot, step, slow, sealer, first, now, &a));
   for (int step = 0; step < 7; ++step)
-    ASSERT_TRUE(Step(slot, step, thief, sealer, second, later, &b));
+    ASSERT_TRUE(WriteStep(slot, step, thief, sealer, second, later, &b));
   EXPECT_TRUE(slot.Holds(thief.ids));
   // It goes on where it was stopped: into the middle of what is the thief's.
-  Step(slot, 3, slow, sealer, first, now, &a);
-  EXPECT_FALSE(Step(slot, 6, slow, sealer, first, now, &a));
+  WriteStep(slot, 3, slow, sealer, first, now, &a);
+  EXPECT_FALSE(WriteStep(slot, 6, slow, sealer, first, now, &a));
   Unit unit(2);
   EXPECT_NE(slot.Read(unit.ids, unit.to.data(), sealer), HostSlot::Found::kHit);
 }

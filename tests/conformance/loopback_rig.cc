@@ -16,7 +16,7 @@ class LoopbackRig final : public Rig {
   }
 };
 
-const bool registered = RegisterRig(std::make_unique<LoopbackRig>());
+const bool loopback_registered = RegisterRig(std::make_unique<LoopbackRig>());
 
 }  // namespace
 }  // namespace engram::fabric::conformance

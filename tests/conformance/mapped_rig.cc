@@ -18,7 +18,7 @@ class MappedRig final : public Rig {
   absl::StatusOr<std::unique_ptr<Fabric>> OpenFabric() const override { return OpenMappedFabric(); }
 };
 
-const bool registered = RegisterRig(std::make_unique<MappedRig>());
+const bool mapped_registered = RegisterRig(std::make_unique<MappedRig>());
 
 }  // namespace
 }  // namespace engram::fabric::conformance

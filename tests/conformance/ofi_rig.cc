@@ -41,8 +41,8 @@ class OfiRig final : public Rig {
   const std::string provider_;
 };
 
-const bool tcp_registered = RegisterRig(std::make_unique<OfiRig>("ofi_tcp", "tcp;ofi_rxm"));
-const bool shm_registered = RegisterRig(std::make_unique<OfiRig>("ofi_shm", "shm"));
+const bool ofi_tcp_registered = RegisterRig(std::make_unique<OfiRig>("ofi_tcp", "tcp;ofi_rxm"));
+const bool ofi_shm_registered = RegisterRig(std::make_unique<OfiRig>("ofi_shm", "shm"));
 
 }  // namespace
 }  // namespace engram::fabric::conformance

@@ -38,7 +38,7 @@ class StreamUnixRig final : public StreamRig {
   }
 };
 
-const bool tcp_registered = RegisterRig(std::make_unique<StreamRig>());
+const bool stream_tcp_registered = RegisterRig(std::make_unique<StreamRig>());
 const bool unix_registered = RegisterRig(std::make_unique<StreamUnixRig>());
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace engram::fabric::conformance {
 namespace {
 
-constexpr MemoryPlace kRows{0, 0, std::uint64_t{kRow} * 4000, kRow};
+constexpr MemoryPlace kLateRows{0, 0, std::uint64_t{kRow} * 4000, kRow};
 constexpr std::byte kReused{0xaa};
 constexpr Duration kLate = std::chrono::milliseconds(100);
 
@@ -27,7 +27,7 @@ class LateTest : public FabricTest {
 TEST_P(LateTest, NothingLandsAndNothingEndsBeforeItsTime) {
   auto node = StartNode();
   Client client = ConnectLate(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kLateRows);
   auto queue = OpenQueue(client);
   Landing landing(*client.fabric, 48 * kRow);
   const auto ops = RandomRows(rows, landing, 48, 1);
@@ -42,7 +42,7 @@ TEST_P(LateTest, NothingLandsAndNothingEndsBeforeItsTime) {
 TEST_P(LateTest, NoByteLandsAfterAbandon) {
   auto node = StartNode();
   Client client = ConnectLate(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kLateRows);
   auto queue = OpenQueue(client);
   Landing landing(*client.fabric, 300 * kRow);
   for (std::uint64_t round = 0; round < 5; ++round) {
@@ -62,7 +62,7 @@ TEST_P(LateTest, NoByteLandsAfterAbandon) {
 TEST_P(LateTest, NoByteLandsAfterClose) {
   auto node = StartNode();
   Client client = ConnectLate(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kLateRows);
   auto queue = OpenQueue(client);
   Landing landing(*client.fabric, 100 * kRow);
   const auto ops = RandomRows(rows, landing, 100, 1);

@@ -9,7 +9,7 @@
 namespace engram::fabric::conformance {
 namespace {
 
-constexpr MemoryPlace kRows{0, 0, std::uint64_t{kRow} * 8000, kRow};
+constexpr MemoryPlace kQueueRows{0, 0, std::uint64_t{kRow} * 8000, kRow};
 constexpr std::byte kReused{0xaa};
 
 class QueueTest : public FabricTest {};
@@ -17,7 +17,7 @@ class QueueTest : public FabricTest {};
 TEST_P(QueueTest, AbandonEndsEveryReadOnceAndNoneLandsLater) {
   auto node = StartNode();
   Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kQueueRows);
   auto queue = OpenQueue(client);
   Landing landing(*client.fabric, 1000 * kRow);
   for (std::uint64_t round = 0; round < 5; ++round) {
@@ -41,7 +41,7 @@ TEST_P(QueueTest, AbandonEndsEveryReadOnceAndNoneLandsLater) {
 TEST_P(QueueTest, AbandonOfAnotherPeerEndsNothing) {
   auto node = StartNode();
   Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kQueueRows);
   auto queue = OpenQueue(client);
   Landing landing(*client.fabric, 48 * kRow);
   const auto ops = RandomRows(rows, landing, 48, 1);
@@ -53,7 +53,7 @@ TEST_P(QueueTest, AbandonOfAnotherPeerEndsNothing) {
 TEST_P(QueueTest, CloseEndsReadsWithoutCompletionsAndRefusesNewOnes) {
   auto node = StartNode();
   Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kQueueRows);
   auto queue = OpenQueue(client);
   Landing landing(*client.fabric, 500 * kRow);
   const auto ops = RandomRows(rows, landing, 500, 1);
@@ -70,7 +70,7 @@ TEST_P(QueueTest, CloseEndsReadsWithoutCompletionsAndRefusesNewOnes) {
 TEST_P(QueueTest, ADestroyedQueueLandsNothing) {
   auto node = StartNode();
   Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kQueueRows);
   Landing landing(*client.fabric, 1000 * kRow);
   auto survivor = OpenQueue(client);
   for (std::uint64_t round = 0; round < 5; ++round) {
@@ -119,7 +119,7 @@ TEST_P(QueueTest, AClientThatNeverReadsItsRepliesHoldsUpNobody) {
   Client lazy = Connect(*node);
   Client busy = Connect(*node);
   const Granted lazy_bytes = Grant(*node, lazy, {1, 0, kSlabBytes, 1});
-  const Granted rows = Grant(*node, busy, kRows);
+  const Granted rows = Grant(*node, busy, kQueueRows);
   // Far more than sockets hold: 32 reads of 1 MiB or what the fabric allows.
   const std::uint64_t limit = std::min<std::uint64_t>(lazy.fabric->info().max_op_bytes, 1 << 20);
   const auto bytes = static_cast<std::uint32_t>(limit);
@@ -144,7 +144,7 @@ TEST_P(QueueTest, AClientThatNeverReadsItsRepliesHoldsUpNobody) {
 TEST_P(QueueTest, QueuesOfOneFabricAreIndependent) {
   auto node = StartNode();
   Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kQueueRows);
   auto first = OpenQueue(client);
   auto second = OpenQueue(client);
   Landing landing(*client.fabric, 96 * kRow);

@@ -5,7 +5,7 @@
 namespace engram::fabric::conformance {
 namespace {
 
-constexpr MemoryPlace kRows{0, 4096, std::uint64_t{kRow} * 1000, kRow};
+constexpr MemoryPlace kRefusedRows{0, 4096, std::uint64_t{kRow} * 1000, kRow};
 
 // The node looks at the session of every read: neither bearer keys nor mapped memory.
 bool ChecksSessions(const FabricInfo& info) {
@@ -43,7 +43,7 @@ class RefusalTest : public FabricTest {
 TEST_P(RefusalTest, RefusesARangeOutsideTheGrant) {
   auto node = StartNode();
   Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kRefusedRows);
   auto queue = OpenQueue(client);
   Landing landing(*client.fabric, 8 * kRow);
   const std::uint64_t length = rows.region.length;
@@ -66,7 +66,7 @@ TEST_P(RefusalTest, RefusesARangeOutsideTheGrant) {
 TEST_P(RefusalTest, RefusesAGrantThatTheReaderStretched) {
   auto node = StartNode();
   Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kRefusedRows);
   RemoteRegion stretched = rows.as_given;
   stretched.length += 10 * kRow;
   EXPECT_NE(ImportAndReadOne(client, stretched, rows.as_given.length), ReadStatus::kOk);
@@ -75,7 +75,7 @@ TEST_P(RefusalTest, RefusesAGrantThatTheReaderStretched) {
 TEST_P(RefusalTest, AWrongKeyReadsNothing) {
   auto node = StartNode();
   Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kRefusedRows);
   RemoteRegion wrong = rows.as_given;
   wrong.key ^= 0x5555;
   EXPECT_NE(ImportAndReadOne(client, wrong), ReadStatus::kOk);
@@ -89,7 +89,7 @@ TEST_P(RefusalTest, AWrongKeyFailsNoOtherRead) {
   if (client.fabric->info().wrong_key != WrongKey::kFailsRead) {
     GTEST_SKIP() << "a wrong key costs more than one read, or is not seen";
   }
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kRefusedRows);
   auto queue = OpenQueue(client);
   Landing landing(*client.fabric, 48 * kRow);
   auto ops = RandomRows(rows, landing, 48, 1);
@@ -108,7 +108,7 @@ TEST_P(RefusalTest, RefusesARegionGrantedToAnotherSessionOnly) {
   if (!ChecksSessions(owner.fabric->info()) && kind != FabricKind::kMapped) {
     GTEST_SKIP() << "keys are bearer tokens";
   }
-  const Granted rows = Grant(*node, owner, kRows);
+  const Granted rows = Grant(*node, owner, kRefusedRows);
   RemoteRegion stolen = rows.as_given;
   stolen.peer = other.peer;
   EXPECT_EQ(ImportAndReadOne(other, stolen), ReadStatus::kRefused);
@@ -118,7 +118,7 @@ TEST_P(RefusalTest, RefusesARegionGrantedToAnotherSessionOnly) {
 TEST_P(RefusalTest, RefusesAfterDisallow) {
   auto node = StartNode();
   Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kRefusedRows);
   ASSERT_EQ(ReadOne(client, rows.region), ReadStatus::kOk);
   node->Disallow(client.token, rows.as_given.key);
   if (ChecksSessions(client.fabric->info())) {
@@ -132,7 +132,7 @@ TEST_P(RefusalTest, RefusesAfterDisallow) {
 TEST_P(RefusalTest, RefusesWhatIsHidden) {
   auto node = StartNode();
   Client client = Connect(*node);
-  const Granted rows = Grant(*node, client, kRows);
+  const Granted rows = Grant(*node, client, kRefusedRows);
   const Granted others = Grant(*node, client, {1, 0, kRow * 100, kRow});
   ASSERT_EQ(ReadOne(client, rows.region), ReadStatus::kOk);
   node->Hide(rows.as_given.key);
@@ -154,8 +154,8 @@ TEST_P(RefusalTest, ADismissedSessionReadsNothingAndImportsNothing) {
   if (!ChecksSessions(client.fabric->info()) && kind != FabricKind::kMapped) {
     GTEST_SKIP() << "keys are bearer tokens";
   }
-  const Granted rows = Grant(*node, client, kRows);
-  const Granted others = Grant(*node, other, kRows);
+  const Granted rows = Grant(*node, client, kRefusedRows);
+  const Granted others = Grant(*node, other, kRefusedRows);
   ASSERT_EQ(ReadOne(client, rows.region), ReadStatus::kOk);
   node->Dismiss(client.token);
   if (kind != FabricKind::kMapped) {
@@ -194,13 +194,13 @@ TEST_P(RefusalTest, RefusesMemoryThatIsNotInTheSlab) {
 
 TEST_P(RefusalTest, KeysAreNeverUsedTwice) {
   auto node = StartNode();
-  const auto first = node->Expose(kRows);
+  const auto first = node->Expose(kRefusedRows);
   ASSERT_TRUE(first.ok()) << first.status();
-  const auto same = node->Expose(kRows);
+  const auto same = node->Expose(kRefusedRows);
   ASSERT_TRUE(same.ok()) << same.status();
   EXPECT_NE(first->key, same->key);
   node->Hide(first->key);
-  const auto later = node->Expose(kRows);
+  const auto later = node->Expose(kRefusedRows);
   ASSERT_TRUE(later.ok()) << later.status();
   EXPECT_NE(later->key, first->key);
   EXPECT_NE(later->key, same->key);

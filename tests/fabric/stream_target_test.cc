@@ -19,8 +19,8 @@
 namespace engram::fabric::stream {
 namespace {
 
-constexpr std::uint32_t kRow = 264;
-constexpr std::uint32_t kRows = 4096;
+constexpr std::uint32_t kServedRow = 264;
+constexpr std::uint32_t kServedRows = 4096;
 constexpr int kPatienceMs = 20'000;
 
 Instant Soon() { return SystemClock::Get().Now() + std::chrono::milliseconds(kPatienceMs); }
@@ -35,7 +35,7 @@ class LateSource final : public RowSource {
         *row.status = ReadStatus::kCorrupt;
         continue;
       }
-      std::memset(row.to[0], static_cast<int>(row.offset / kRow), shape.bytes[0]);
+      std::memset(row.to[0], static_cast<int>(row.offset / kServedRow), shape.bytes[0]);
     }
     std::lock_guard lock(mutex_);
     done_.push_back(std::move(done));
@@ -103,9 +103,9 @@ class RawPeer {
 
 std::vector<std::byte> RequestFor(std::uint64_t key, std::uint32_t rows, std::uint64_t id) {
   std::vector<std::byte> bytes(kRequestHeaderBytes + rows * 8 + 8);
-  WriteRequestHeader(id, rows, 1, {1, {kRow, 0, 0}}, bytes.data());
+  WriteRequestHeader(id, rows, 1, {1, {kServedRow, 0, 0}}, bytes.data());
   for (std::uint64_t row = 0; row < rows; ++row) {
-    const std::uint64_t descriptor = PackDescriptor(0, row * kRow);
+    const std::uint64_t descriptor = PackDescriptor(0, row * kServedRow);
     std::memcpy(bytes.data() + kRequestHeaderBytes + row * 8, &descriptor, 8);
   }
   std::memcpy(bytes.data() + kRequestHeaderBytes + rows * 8, &key, 8);
@@ -115,8 +115,9 @@ std::vector<std::byte> RequestFor(std::uint64_t key, std::uint32_t rows, std::ui
 class StreamTargetTest : public testing::Test {
  protected:
   void SetUp() override {
-    for (std::uint32_t row = 0; row < kRows; ++row) {
-      std::memset(memory_.data() + std::size_t{row} * kRow, static_cast<int>(row), kRow);
+    for (std::uint32_t row = 0; row < kServedRows; ++row) {
+      std::memset(memory_.data() + std::size_t{row} * kServedRow, static_cast<int>(row),
+                  kServedRow);
     }
     token_.bytes[0] = 42;
   }
@@ -145,11 +146,11 @@ class StreamTargetTest : public testing::Test {
             Lane lane = Lane::kUrgent) {
     ReadOp op;
     op.region = {peer_, region.address, region.length, region.key};
-    op.offset = row * kRow;
-    op.length = kRow;
+    op.offset = row * kServedRow;
+    op.length = kServedRow;
     op.cookie = cookie;
     op.lane = lane;
-    op.local[0] = {to, kRow, nullptr};
+    op.local[0] = {to, kServedRow, nullptr};
     return op;
   }
 
@@ -176,7 +177,7 @@ class StreamTargetTest : public testing::Test {
   Slow ExposeSlow() {
     auto source = std::make_unique<LateSource>();
     LateSource* const late = source.get();
-    const Slow slow{late, target_->ExposeSource(std::move(source), kRow * 100)};
+    const Slow slow{late, target_->ExposeSource(std::move(source), kServedRow * 100)};
     target_->Allow(token_, slow.region.key);
     return slow;
   }
@@ -193,14 +194,14 @@ class StreamTargetTest : public testing::Test {
   // A good client is still served.
   void ExpectServes() {
     if (fabric_ == nullptr) Connect();
-    std::vector<std::byte> to(kRow);
+    std::vector<std::byte> to(kServedRow);
     const ReadOp op = Op(region_, 17, to.data(), 1);
     ASSERT_EQ(queue_->Submit({&op, 1}), 1u);
     ASSERT_EQ(Await(1).at(0).status, ReadStatus::kOk);
-    EXPECT_EQ(to, std::vector<std::byte>(kRow, std::byte{17}));
+    EXPECT_EQ(to, std::vector<std::byte>(kServedRow, std::byte{17}));
   }
 
-  std::vector<std::byte> memory_ = std::vector<std::byte>(std::size_t{kRows} * kRow);
+  std::vector<std::byte> memory_ = std::vector<std::byte>(std::size_t{kServedRows} * kServedRow);
   SessionToken token_;
   std::unique_ptr<StreamTarget> target_;
   ExposedRegion region_;
@@ -278,7 +279,7 @@ TEST_F(StreamTargetTest, AnswersRequestsThatArriveTogetherBeyondItsBound) {
       all.insert(all.end(), one.begin(), one.end());
     }
     peer.Send(all);
-    std::vector<std::byte> replies(kRequests * (kReplyHeaderBytes + 4 * kRow));
+    std::vector<std::byte> replies(kRequests * (kReplyHeaderBytes + 4 * kServedRow));
     ASSERT_EQ(recv(peer.fd(), replies.data(), replies.size(), MSG_WAITALL),
               static_cast<ssize_t>(replies.size()));
     EXPECT_EQ(replies.back(), std::byte{3});
@@ -313,12 +314,12 @@ TEST_F(StreamTargetTest, UrgentOvertakesBulk) {
   Open();
   Connect();
   constexpr std::size_t kBulk = 16 * kMaxRows;
-  std::vector<std::byte> to(kRow * (kBulk + 1));
+  std::vector<std::byte> to(kServedRow * (kBulk + 1));
   std::vector<ReadOp> ops;
   for (std::size_t i = 0; i < kBulk; ++i) {
-    ops.push_back(Op(region_, i % kRows, to.data() + i * kRow, i, Lane::kBulk));
+    ops.push_back(Op(region_, i % kServedRows, to.data() + i * kServedRow, i, Lane::kBulk));
   }
-  ops.push_back(Op(region_, 9, to.data() + kBulk * kRow, kBulk, Lane::kUrgent));
+  ops.push_back(Op(region_, 9, to.data() + kBulk * kServedRow, kBulk, Lane::kUrgent));
   ASSERT_EQ(queue_->Submit(ops), ops.size());
   const auto ended = Await(ops.size());
   std::size_t place = 0;
@@ -346,19 +347,19 @@ TEST_F(StreamTargetTest, ASourceMayAnswerLaterAndOutOfOrder) {
   Open();
   Connect();
   const Slow slow = ExposeSlow();
-  std::vector<std::byte> to(kRow * 3, std::byte{0xee});
+  std::vector<std::byte> to(kServedRow * 3, std::byte{0xee});
   StartRead(slow, to.data());
-  const ReadOp quick_op = Op(region_, 6, to.data() + kRow, 2);
+  const ReadOp quick_op = Op(region_, 6, to.data() + kServedRow, 2);
   ASSERT_EQ(queue_->Submit({&quick_op, 1}), 1u);
   EXPECT_EQ(Await(1).at(0).cookie, 2u) << "the later request did not overtake";
-  EXPECT_EQ(to[kRow], std::byte{6});
+  EXPECT_EQ(to[kServedRow], std::byte{6});
   slow.source->Answer();
   const ReadCompletion last = Await(1).at(0);
   EXPECT_EQ(last.cookie, 1u);
   EXPECT_EQ(last.status, ReadStatus::kOk);
-  EXPECT_EQ(std::vector<std::byte>(to.begin(), to.begin() + kRow),
-            std::vector<std::byte>(kRow, std::byte{5}));
-  EXPECT_EQ(to[2 * kRow], std::byte{0xee});
+  EXPECT_EQ(std::vector<std::byte>(to.begin(), to.begin() + kServedRow),
+            std::vector<std::byte>(kServedRow, std::byte{5}));
+  EXPECT_EQ(to[2 * kServedRow], std::byte{0xee});
 }
 
 TEST_F(StreamTargetTest, OneMessageMayHaveRowsOfSeveralSourcesAndOutcomes) {
@@ -368,10 +369,10 @@ TEST_F(StreamTargetTest, OneMessageMayHaveRowsOfSeveralSourcesAndOutcomes) {
   for (const Lane lane : {Lane::kUrgent, Lane::kBulk}) {
     for (const bool contiguous : {true, false}) {
       constexpr std::size_t kOps = 600;
-      std::vector<std::byte> to(kRow * kOps * 2);
+      std::vector<std::byte> to(kServedRow * kOps * 2);
       std::vector<ReadOp> ops;
       for (std::size_t i = 0; i < kOps; ++i) {
-        std::byte* place = to.data() + (contiguous ? i : (kOps - i) * 2 - 1) * kRow;
+        std::byte* place = to.data() + (contiguous ? i : (kOps - i) * 2 - 1) * kServedRow;
         ops.push_back(i % 3 == 0   ? Op(region_, i, place, i, lane)
                       : i % 3 == 1 ? Op(slow.region, i % 60, place, i, lane)
                                    : Op(region_, i, place, i, lane));
@@ -395,7 +396,8 @@ TEST_F(StreamTargetTest, OneMessageMayHaveRowsOfSeveralSourcesAndOutcomes) {
         if (one.status != ReadStatus::kOk) continue;
         const auto wanted = static_cast<std::byte>(i % 3 == 1 ? i % 60 : i);
         const std::byte* got = ops[i].local[0].data;
-        ASSERT_EQ(std::vector<std::byte>(got, got + kRow), std::vector<std::byte>(kRow, wanted));
+        ASSERT_EQ(std::vector<std::byte>(got, got + kServedRow),
+                  std::vector<std::byte>(kServedRow, wanted));
       }
     }
   }
@@ -405,7 +407,7 @@ TEST_F(StreamTargetTest, HideWaitsForASourceAtWork) {
   Open();
   Connect();
   const Slow slow = ExposeSlow();
-  std::vector<std::byte> to(kRow);
+  std::vector<std::byte> to(kServedRow);
   StartRead(slow, to.data());
   std::atomic<bool> answered{false};
   std::thread hides([&] {
@@ -413,7 +415,7 @@ TEST_F(StreamTargetTest, HideWaitsForASourceAtWork) {
     EXPECT_TRUE(answered.load()) << "hidden while its source worked";
   });
   // The connection goes on serving others, and its own later requests, while Hide waits.
-  std::vector<std::byte> other(kRow);
+  std::vector<std::byte> other(kServedRow);
   const ReadOp quick = Op(region_, 6, other.data(), 2);
   ASSERT_EQ(queue_->Submit({&quick, 1}), 1u);
   EXPECT_EQ(Await(1).at(0).cookie, 2u);
@@ -427,7 +429,7 @@ TEST_F(StreamTargetTest, StopWaitsForASourceAtWork) {
   Open();
   Connect();
   const Slow slow = ExposeSlow();
-  std::vector<std::byte> to(kRow);
+  std::vector<std::byte> to(kServedRow);
   StartRead(slow, to.data());
   std::thread stops([&] { target_->Stop(); });
   EXPECT_EQ(Await(1).at(0).status, ReadStatus::kUnreachable);

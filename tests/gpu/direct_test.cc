@@ -230,8 +230,8 @@ TEST_F(DirectTestTest, AFlushThatFailsIsAReasonToo) {
 
 // ---- steps ----
 
-constexpr std::uint32_t kLayers = 2, kColumns = 2;
-constexpr RowFormat kFormat{32};
+constexpr std::uint32_t kDirectLayers = 2, kDirectColumns = 2;
+constexpr RowFormat kDirectFormat{32};
 
 class DirectReadsTest : public HeldPool, public testing::Test {
  protected:
@@ -239,8 +239,8 @@ class DirectReadsTest : public HeldPool, public testing::Test {
     AddHolder("a");
     Publish({"a"});
     RingShape shape;
-    shape.layers = kLayers;
-    shape.columns = kColumns;
+    shape.layers = kDirectLayers;
+    shape.columns = kDirectColumns;
     shape.max_tokens = 8;
     shape.row_bytes = kRowBytes;
     shape.row_stride = kRowBytes + kSealBytes;
@@ -287,16 +287,16 @@ class DirectReadsTest : public HeldPool, public testing::Test {
   // What the kernel makes of the layer's rows; seals are checked by it alone.
   std::vector<std::uint16_t> Deliver(std::uint32_t layer, LayerEnd end) {
     const RingView& view = memory_->view;
-    const std::uint32_t rows = 2 * kColumns;
+    const std::uint32_t rows = 2 * kDirectColumns;
     std::vector<Bf16Output::Eight> out(rows * 4);
-    const Bf16Output to{reinterpret_cast<std::uint16_t*>(out.data()), 32, kFormat, {}};
+    const Bf16Output to{reinterpret_cast<std::uint16_t*>(out.data()), 32, kDirectFormat, {}};
     Landing from;
     from.rows = view.rows(0, layer);
     from.row_stride = view.shape.row_stride;
     from.failed = view.failed(0, layer);
-    from.ids32 = reinterpret_cast<std::int32_t*>(view.ids(0)) + layer * kColumns;
-    from.id_columns = kColumns;
-    from.id_token_stride = kLayers * kColumns;
+    from.ids32 = reinterpret_cast<std::int32_t*>(view.ids(0)) + layer * kDirectColumns;
+    from.id_columns = kDirectColumns;
+    from.id_token_stride = kDirectLayers * kDirectColumns;
     from.check_seals = true;
     from.seal = seals_.view();
     from.first_row = layer == 0 ? 0 : 2001;
@@ -307,7 +307,8 @@ class DirectReadsTest : public HeldPool, public testing::Test {
   std::string Look(const std::vector<std::uint16_t>& got, std::uint32_t layer) {
     std::string out;
     for (std::uint32_t row = 0; row < got.size() / 32; ++row) {
-      const std::int32_t id = ids_[(row / kColumns * kLayers + layer) * kColumns + row % kColumns];
+      const std::int32_t id = ids_[(row / kDirectColumns * kDirectLayers + layer) * kDirectColumns +
+                                   row % kDirectColumns];
       int golden = 0, nan = 0, zero = 0;
       for (std::uint32_t i = 0; i < 32; ++i) {
         const RowId whole(static_cast<std::uint64_t>(id) + (layer == 0 ? 0 : 2001));
@@ -324,7 +325,7 @@ class DirectReadsTest : public HeldPool, public testing::Test {
   std::string Step() {
     EXPECT_TRUE(gpu_->Post(ids_, 2, kForEver));
     std::string out;
-    for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+    for (std::uint32_t layer = 0; layer < kDirectLayers; ++layer) {
       const LayerEnd end = gpu_->Wait(layer, kForEver);
       out += (end == LayerEnd::kReady ? "R:" : "F:") + Look(Deliver(layer, end), layer) + " ";
     }

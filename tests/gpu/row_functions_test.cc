@@ -130,13 +130,13 @@ TEST(SealRowTest, AnyFlippedBitAndAnyOtherRowOrTableIsFound) {
 
 // ---- delivery ----
 
-constexpr RowFormat kFormat{64};  // 64 values, 2 scales
+constexpr RowFormat kRowFormat{64};  // 64 values, 2 scales
 constexpr std::size_t kStride = 80;
 constexpr std::uint64_t kFirstRow = 1000;
 
 class DeliverRowTest : public testing::Test {
  protected:
-  DeliverRowTest() : seals_(TableUid{{9}}, kFormat.row_bytes()), words_(kRows * kStride / 8) {
+  DeliverRowTest() : seals_(TableUid{{9}}, kRowFormat.row_bytes()), words_(kRows * kStride / 8) {
     for (std::uint64_t& word : words_) word = random_.Next();
     landing_.rows = reinterpret_cast<std::byte*>(words_.data());
     landing_.row_stride = kStride;
@@ -146,28 +146,28 @@ class DeliverRowTest : public testing::Test {
   }
   void Seal(std::uint32_t at, std::uint64_t id) {
     const std::uint64_t seal =
-        RowSealer(TableUid{{9}}, kFormat.row_bytes()).Seal(RowId(id), Row(at));
-    std::memcpy(Row(at) + kFormat.row_bytes(), &seal, sizeof seal);
+        RowSealer(TableUid{{9}}, kRowFormat.row_bytes()).Seal(RowId(id), Row(at));
+    std::memcpy(Row(at) + kRowFormat.row_bytes(), &seal, sizeof seal);
   }
   Bf16Output Bf16() {
     Bf16Output out;
     out.rows = reinterpret_cast<std::uint16_t*>(bf16_.data());
-    out.row_stride = kFormat.value_bytes;
-    out.format = kFormat;
+    out.row_stride = kRowFormat.value_bytes;
+    out.format = kRowFormat;
     return out;
   }
   void ExpectBf16(std::uint32_t at, std::uint32_t source) {
-    for (std::uint32_t i = 0; i < kFormat.value_bytes; ++i) {
+    for (std::uint32_t i = 0; i < kRowFormat.value_bytes; ++i) {
       const auto value = static_cast<std::uint8_t>(Row(source)[i]);
-      const auto scale = static_cast<std::uint8_t>(Row(source)[kFormat.value_bytes + i / 32]);
+      const auto scale = static_cast<std::uint8_t>(Row(source)[kRowFormat.value_bytes + i / 32]);
       ASSERT_EQ(Bits(at, i), DequantiseBf16(value, scale, {})) << at << ", element " << i;
     }
   }
   std::uint16_t Bits(std::uint32_t at, std::uint32_t i) {
-    return bf16_[(at * kFormat.value_bytes + i) / 8].bits[i % 8];
+    return bf16_[(at * kRowFormat.value_bytes + i) / 8].bits[i % 8];
   }
   void ExpectAll(std::uint32_t at, std::uint16_t bits) {
-    for (std::uint32_t i = 0; i < kFormat.value_bytes; ++i) ASSERT_EQ(Bits(at, i), bits);
+    for (std::uint32_t i = 0; i < kRowFormat.value_bytes; ++i) ASSERT_EQ(Bits(at, i), bits);
   }
 
   static constexpr std::uint32_t kRows = 6;
@@ -175,7 +175,7 @@ class DeliverRowTest : public testing::Test {
   SealArrays seals_;
   std::vector<std::uint64_t> words_;
   std::vector<Bf16Output::Eight> bf16_ =
-      std::vector<Bf16Output::Eight>(kRows * kFormat.value_bytes / 8);
+      std::vector<Bf16Output::Eight>(kRows * kRowFormat.value_bytes / 8);
   Landing landing_;
 };
 
@@ -227,9 +227,9 @@ TEST_F(DeliverRowTest, ARowWithAWrongSealIsNaN) {
 
 TEST_F(DeliverRowTest, ThePoisonOfTheReaderIsNaNInEveryElement) {
   EngramGeometry geometry;
-  geometry.value_bytes = kFormat.value_bytes;
+  geometry.value_bytes = kRowFormat.value_bytes;
   const TableSpec spec = *MakeEngramSpec(geometry);
-  EXPECT_EQ(FormatOf(spec)->row_bytes(), kFormat.row_bytes());
+  EXPECT_EQ(FormatOf(spec)->row_bytes(), kRowFormat.row_bytes());
   const std::vector<std::byte> poison = PoisonRow(spec);
   std::memcpy(Row(0), poison.data(), poison.size());
   DeliverRow(landing_, 0, false, Bf16(), 0, OneLane());
@@ -244,27 +244,27 @@ TEST_F(DeliverRowTest, ManyLanesWriteWhatOneLaneWrites) {
 }
 
 TEST_F(DeliverRowTest, PlanesAreSplitAndHaveTheirOwnPoison) {
-  std::vector<std::uint64_t> values(kRows * kFormat.value_bytes / 8);
-  std::vector<std::byte> scales(kRows * kFormat.scale_bytes());
+  std::vector<std::uint64_t> values(kRows * kRowFormat.value_bytes / 8);
+  std::vector<std::byte> scales(kRows * kRowFormat.scale_bytes());
   PlanesOutput out;
   out.values = reinterpret_cast<std::byte*>(values.data());
   out.scales = scales.data();
-  out.format = kFormat;
+  out.format = kRowFormat;
   const std::int32_t ids[] = {1, 2, -1, 4};
   const std::uint8_t failed[] = {0, 0, 0, 1};
   landing_.ids32 = ids;
   landing_.failed = failed;
   for (std::uint32_t i = 0; i < 4; ++i) DeliverRow(landing_, i, false, out, i, OneLane());
   const auto expect = [&](std::uint32_t i, auto value, auto scale) {
-    for (std::uint32_t k = 0; k < kFormat.value_bytes; ++k)
-      ASSERT_EQ(out.values[i * kFormat.value_bytes + k], value(k));
-    for (std::uint32_t k = 0; k < kFormat.scale_bytes(); ++k)
-      ASSERT_EQ(out.scales[i * kFormat.scale_bytes() + k], scale(k));
+    for (std::uint32_t k = 0; k < kRowFormat.value_bytes; ++k)
+      ASSERT_EQ(out.values[i * kRowFormat.value_bytes + k], value(k));
+    for (std::uint32_t k = 0; k < kRowFormat.scale_bytes(); ++k)
+      ASSERT_EQ(out.scales[i * kRowFormat.scale_bytes() + k], scale(k));
   };
   for (std::uint32_t i = 0; i < 2; ++i) {
     expect(
         i, [&](std::uint32_t k) { return Row(i)[k]; },
-        [&](std::uint32_t k) { return Row(i)[kFormat.value_bytes + k]; });
+        [&](std::uint32_t k) { return Row(i)[kRowFormat.value_bytes + k]; });
   }
   const auto zero = [](std::uint32_t) { return std::byte{0}; };
   expect(2, zero, zero);

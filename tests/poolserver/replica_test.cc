@@ -5,13 +5,13 @@
 namespace engram::poolserver {
 namespace {
 
-constexpr SessionId kOne{1};
-constexpr SessionId kTwo{2};
+constexpr SessionId kFirst{1};
+constexpr SessionId kSecond{2};
 
-ShardKey Shard() { return {TableUid{{1}}, ShardIndex(3)}; }
+ShardKey TheShard() { return {TableUid{{1}}, ShardIndex(3)}; }
 
 Replica Serving() {
-  Replica replica(Shard(), Tier::kDram);
+  Replica replica(TheShard(), Tier::kDram);
   replica.Loaded({11, 12});
   replica.Exposed({{0, 4096, 8192, 77}});
   return replica;
@@ -20,20 +20,20 @@ Replica Serving() {
 TEST(Replica, GrantsWhatTheFabricsExposed) {
   const Replica replica = Serving();
   EXPECT_EQ(replica.state(), ReplicaState::kServing);
-  EXPECT_EQ(replica.MakeGrant(), (Grant{Shard(), Tier::kDram, {{0, 4096, 8192, 77}}}));
+  EXPECT_EQ(replica.MakeGrant(), (Grant{TheShard(), Tier::kDram, {{0, 4096, 8192, 77}}}));
   EXPECT_EQ(replica.Report().block_crcs, (std::vector<std::uint32_t>{11, 12}));
 }
 
 TEST(Replica, RetiresOnlyAfterEveryReaderAcked) {
   Replica replica = Serving();
-  replica.AddReader(kOne);
-  replica.AddReader(kTwo);
+  replica.AddReader(kFirst);
+  replica.AddReader(kSecond);
   replica.Retire({});
   EXPECT_EQ(replica.state(), ReplicaState::kDraining);
   EXPECT_FALSE(replica.MayHide());
-  replica.RemoveReader(kTwo);
+  replica.RemoveReader(kSecond);
   EXPECT_FALSE(replica.MayHide());
-  replica.RemoveReader(kOne);
+  replica.RemoveReader(kFirst);
   EXPECT_TRUE(replica.MayHide());
 }
 
@@ -59,7 +59,7 @@ TEST(Replica, DeregistersBeforeItsMemoryIsFree) {
 }
 
 TEST(Replica, ServesNobodyWhenRetiredWhileBeingExposed) {
-  Replica replica(Shard(), Tier::kDram);
+  Replica replica(TheShard(), Tier::kDram);
   replica.Loaded({});
   replica.Retire({});
   EXPECT_EQ(replica.state(), ReplicaState::kLoading);
@@ -69,7 +69,7 @@ TEST(Replica, ServesNobodyWhenRetiredWhileBeingExposed) {
 }
 
 TEST(Replica, ReportsWhyALoadFailed) {
-  Replica replica(Shard(), Tier::kDram);
+  Replica replica(TheShard(), Tier::kDram);
   replica.Failed(absl::DataLossError("block 7"));
   EXPECT_EQ(replica.Report().state, ReplicaState::kRetired);
   EXPECT_EQ(replica.Report().error, absl::DataLossError("block 7"));
@@ -80,7 +80,7 @@ TEST(ReplicaDeathTest, NeverGoesBackwards) {
   EXPECT_DEATH(replica.Loaded({}), "invariant");
   replica.Retire({});
   EXPECT_DEATH(replica.Exposed({}), "invariant");
-  EXPECT_DEATH(replica.AddReader(kOne), "invariant");
+  EXPECT_DEATH(replica.AddReader(kFirst), "invariant");
   replica.Hide();
   EXPECT_DEATH(replica.Hide(), "invariant");
 }

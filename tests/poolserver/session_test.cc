@@ -5,8 +5,8 @@
 namespace engram::poolserver {
 namespace {
 
-ShardKey Shard(std::uint32_t index) { return {TableUid{{1}}, ShardIndex(index)}; }
-Grant GrantOf(std::uint32_t index) { return {Shard(index), Tier::kDram, {{0, 0, 64, index}}}; }
+ShardKey KeyOf(std::uint32_t index) { return {TableUid{{1}}, ShardIndex(index)}; }
+Grant GrantOf(std::uint32_t index) { return {KeyOf(index), Tier::kDram, {{0, 0, 64, index}}}; }
 
 class NodeSessionTest : public testing::Test {
  protected:
@@ -27,7 +27,7 @@ TEST_F(NodeSessionTest, NumbersUpdatesFromOneAndCollectsChanges) {
   ASSERT_TRUE(first);
   EXPECT_EQ(first->revision, GrantRevision(1));
   EXPECT_EQ(first->granted.size(), 2u);
-  session_->AddWithdrawal({Shard(1), {}});
+  session_->AddWithdrawal({KeyOf(1), {}});
   EXPECT_EQ(session_->TakeUpdate()->revision, GrantRevision(2));
   EXPECT_FALSE(session_->TakeUpdate());
 }
@@ -36,15 +36,15 @@ TEST_F(NodeSessionTest, IsQuietOnlyForRevisionsItApplied) {
   session_->AddGrant(GrantOf(1));
   session_->AddGrant(GrantOf(2));
   session_->TakeUpdate();
-  session_->AddWithdrawal({Shard(1), {}});
+  session_->AddWithdrawal({KeyOf(1), {}});
   session_->TakeUpdate();
-  session_->AddWithdrawal({Shard(2), {}});
+  session_->AddWithdrawal({KeyOf(2), {}});
   session_->TakeUpdate();
   EXPECT_TRUE(session_->Apply(GrantRevision(1))->empty());
   EXPECT_TRUE(session_->HasUnapplied());
-  EXPECT_EQ(*session_->Apply(GrantRevision(2)), std::vector<ShardKey>{Shard(1)});
+  EXPECT_EQ(*session_->Apply(GrantRevision(2)), std::vector<ShardKey>{KeyOf(1)});
   EXPECT_TRUE(session_->HasUnapplied());
-  EXPECT_EQ(*session_->Apply(GrantRevision(3)), std::vector<ShardKey>{Shard(2)});
+  EXPECT_EQ(*session_->Apply(GrantRevision(3)), std::vector<ShardKey>{KeyOf(2)});
   EXPECT_FALSE(session_->HasUnapplied());
 }
 
@@ -60,7 +60,7 @@ TEST_F(NodeSessionTest, KeepsWithdrawalsOfABrokenStreamUnapplied) {
   session_->AddGrant(GrantOf(1));
   session_->TakeUpdate();
   session_->StreamBroken();
-  session_->AddWithdrawal({Shard(1), {}});
+  session_->AddWithdrawal({KeyOf(1), {}});
   EXPECT_FALSE(session_->TakeUpdate());
   EXPECT_TRUE(session_->HasUnapplied());
 }
@@ -70,7 +70,7 @@ TEST_F(NodeSessionTest, StartsOverOnANewStreamOnlyWhileItsClientHoldsNothing) {
   session_->TakeUpdate();
   EXPECT_TRUE(session_->MayReattach());
   session_->Reattach(StreamId(5));
-  EXPECT_FALSE(session_->Holds(Shard(1)));
+  EXPECT_FALSE(session_->Holds(KeyOf(1)));
   session_->AddGrant(GrantOf(1));
   EXPECT_EQ(session_->TakeUpdate()->revision, GrantRevision(2));
   EXPECT_TRUE(session_->Apply(GrantRevision(2)).ok());

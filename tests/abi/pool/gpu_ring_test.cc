@@ -22,7 +22,7 @@ using client::gpu::RowFormat;
 using client::gpu::StandIn;
 using client::gpu::Word;
 
-constexpr std::uint32_t kTokens = 4;
+constexpr std::uint32_t kStepTokens = 4;
 
 class GpuRing {
  public:
@@ -30,10 +30,10 @@ class GpuRing {
     RingShape shape;
     shape.layers = kLayers;
     shape.columns = kColumns;
-    shape.max_tokens = kTokens;
+    shape.max_tokens = kStepTokens;
     shape.row_bytes = shape.row_stride = kRowBytes;
     memory_ = std::make_unique<RingMemory>(shape, 0xfffffffe);
-    auto reads = AbiReads::Open(opened_.table, shape.slots, kTokens * kLayers * kColumns,
+    auto reads = AbiReads::Open(opened_.table, shape.slots, kStepTokens * kLayers * kColumns,
                                 {memory_->view.landing, shape.landing_bytes()});
     EXPECT_TRUE(reads.ok()) << reads.status();
     reads_ = *std::move(reads);
@@ -52,7 +52,7 @@ class GpuRing {
 
   // A step of drawn ids, some of them skipped; "rr" when both layers are ready and right, 'n' for a
   // layer that did not end well and is NaN, '?' otherwise.
-  std::string Step(std::uint32_t slot, std::int32_t bad_id = -1, Word tokens = kTokens) {
+  std::string Step(std::uint32_t slot, std::int32_t bad_id = -1, Word tokens = kStepTokens) {
     std::vector<std::int32_t> ids;
     for (std::uint32_t i = 0; i < tokens * kLayers * kColumns; ++i) {
       draws_ = draws_ * 6364136223846793005u + 1442695040888963407u;
@@ -103,7 +103,7 @@ TEST(GpuRingTest, StepsOfTwoSlotsArriveOverEveryFabric) {
   for (const char* fabric : {"mapped", "stream"}) {
     GpuRing ring(fabric, std::chrono::seconds(10));
     for (std::uint32_t step = 0; step < 6; ++step)
-      EXPECT_EQ(ring.Step(step % 2, -1, step == 3 ? 1 : kTokens), "rr") << fabric;
+      EXPECT_EQ(ring.Step(step % 2, -1, step == 3 ? 1 : kStepTokens), "rr") << fabric;
   }
 }
 
