@@ -33,7 +33,7 @@ void Replace(Core& core, const TableEntry& table) {
   if (chunks.empty()) return SetWaiting(core, table, "");
   LoadProgress& progress = core.progress[table.record.uid];
   if (progress.planned_at == core.state().epoch) return;
-  const absl::StatusOr<Plan> plan = core.PlanFor(table.record, *table.layout, chunks);
+  const absl::StatusOr<Placements> plan = core.PlanFor(table.record, *table.layout, chunks);
   if (!plan.ok()) {
     SetWaiting(
         core, table,

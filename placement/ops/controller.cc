@@ -45,11 +45,11 @@ std::uint64_t Core::SendCommand(const NodeId& node, SentCommand sent,
   return id;
 }
 
-absl::StatusOr<Plan> Core::PlanFor(const TableRecord& table, const ShardLayout& layout,
+absl::StatusOr<Placements> Core::PlanFor(const TableRecord& table, const ShardLayout& layout,
                                    const std::vector<MapChunk>& chunks) {
   const Clock* stopwatch = options.stopwatch;
   const Instant start = stopwatch == nullptr ? Instant() : stopwatch->Now();
-  absl::StatusOr<Plan> plan = MakePlan(ViewOf(state(), table, layout, chunks));
+  absl::StatusOr<Placements> plan = PlaceTable(state(), table, layout, chunks);
   ++counters.plans;
   if (stopwatch != nullptr) {
     counters.plan_ns += static_cast<std::uint64_t>((stopwatch->Now() - start).count());

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "placement/ops/controller.h"
-#include "placement/plan/planner.h"
+#include "placement/plan/place_table.h"
 #include "placement/state/registry.h"
 
 namespace engram::placement {
@@ -91,8 +91,8 @@ struct Core {
   // REQUIRES: Reachable(node).
   std::uint64_t SendCommand(const NodeId& node, SentCommand sent,
                             std::variant<LoadReplicas, RetireReplicas, InspectSource> body);
-  // MakePlan, counted and measured.
-  absl::StatusOr<Plan> PlanFor(const TableRecord& table, const ShardLayout& layout,
+  // PlaceTable, counted and measured.
+  absl::StatusOr<Placements> PlanFor(const TableRecord& table, const ShardLayout& layout,
                                const std::vector<MapChunk>& chunks);
   void SayLine(std::string text) { actions.push_back(Say{std::move(text)}); }
 };

@@ -83,7 +83,7 @@ absl::StatusOr<TableRecord> Create(Core& core, const LoadRequest& request, const
 
   const ShardLayout layout(spec, request.options);
   std::vector<MapChunk> chunks = EmptyChunks(record.uid, layout);
-  absl::StatusOr<Plan> plan = core.PlanFor(record, layout, chunks);
+  absl::StatusOr<Placements> plan = core.PlanFor(record, layout, chunks);
   if (!plan.ok()) return plan.status();
   if (request.dry_run) return record;
   AddPlacements(*plan, &chunks);

@@ -3,7 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "placement/plan/planner.h"
+#include "placement/plan/place_table.h"
 #include "placement/state/map_history.h"
 #include "placement/state/records.h"
 #include "placement/store/memory_store.h"

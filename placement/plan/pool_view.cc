@@ -1,0 +1,107 @@
+#include "placement/plan/pool_view.h"
+
+#include <algorithm>
+#include <map>
+
+namespace engram::placement {
+namespace {
+
+constexpr std::int64_t kSlabSlackShare = 128;
+constexpr std::int64_t kSlabSlackBytes = std::int64_t{2} << 20;
+
+const TierCapacity* Dram(const NodeRecord& node, const NodeLive* live) {
+  for (const TierCapacity& tier :
+       live != nullptr && !live->tiers.empty() ? live->tiers : node.tiers) {
+    if (tier.tier == Tier::kDram) return &tier;
+  }
+  return nullptr;
+}
+
+std::int64_t FreeBytes(const TierCapacity& tier, std::uint64_t assigned) {
+  const std::uint64_t used = std::max(assigned, tier.allocated_bytes);
+  const auto free = static_cast<std::int64_t>(tier.capacity_bytes - used);
+  // A node whose capacity shrank; memory that is being freed is not that.
+  if (free <= 0)
+    return std::min<std::int64_t>(
+        0, static_cast<std::int64_t>(tier.capacity_bytes) - static_cast<std::int64_t>(assigned));
+  // Nodes allocate in slabs of whole pages: the last page of each may be partly empty.
+  return std::max<std::int64_t>(0, free - free / kSlabSlackShare - kSlabSlackBytes);
+}
+
+std::map<NodeId, std::uint32_t> Numbers(const ClusterState& state) {
+  std::map<NodeId, std::uint32_t> numbers;
+  for (const auto& [id, node] : state.nodes) {
+    numbers.emplace(id, static_cast<std::uint32_t>(numbers.size()));
+  }
+  return numbers;
+}
+
+PlanTable Described(const TableRecord& table, const ShardLayout& layout) {
+  return {table.uid,       table.name, table.options.replicas, table.options.max_nodes,
+          layout.stride(), {}};
+}
+
+void AddShards(const MapChunk& chunk, const ShardLayout& layout, TableState state,
+               const std::map<NodeId, std::uint32_t>& numbers, PlanTable* table) {
+  for (const std::vector<MapReplica>& replicas : chunk.shards) {
+    PlanShard shard;
+    shard.bytes = layout.StoredBytes(ShardIndex(static_cast<std::uint32_t>(table->shards.size())));
+    for (const MapReplica& replica : replicas) {
+      const auto node = numbers.find(replica.node);
+      if (node == numbers.end()) continue;
+      const bool leaves = replica.state == ReplicaState::kDraining;
+      (leaves ? shard.leaving : shard.nodes).push_back(node->second);
+      shard.moving |= state == TableState::kReady && replica.state != ReplicaState::kServing;
+    }
+    table->shards.push_back(std::move(shard));
+  }
+}
+
+}  // namespace
+
+std::vector<PlanNode> NodesOf(const ClusterState& state) {
+  std::vector<PlanNode> nodes;
+  const std::map<NodeId, std::uint64_t> assigned = state.AssignedBytes();
+  for (const auto& [id, record] : state.nodes) {
+    PlanNode& node = nodes.emplace_back();
+    node.id = id;
+    node.failure_domain = record->failure_domain;
+    if (!record->alive) node.mode = NodeMode::kDead;
+    const auto live = state.live.find(id);
+    const TierCapacity* tier =
+        Dram(*record, live == state.live.end() ? nullptr : live->second.get());
+    if (tier == nullptr) continue;
+    const auto used = assigned.find(id);
+    node.free_bytes = FreeBytes(*tier, used == assigned.end() ? 0 : used->second);
+    node.read_bytes_per_second = tier->read_bytes_per_second;
+  }
+  return nodes;
+}
+
+PlanTable TableOf(const ClusterState& state, const TableRecord& table, const ShardLayout& layout,
+                  const std::vector<MapChunk>& chunks) {
+  PlanTable out = Described(table, layout);
+  const std::map<NodeId, std::uint32_t> numbers = Numbers(state);
+  for (const MapChunk& chunk : chunks) AddShards(chunk, layout, table.state, numbers, &out);
+  return out;
+}
+
+PoolView ViewOf(const ClusterState& state, const ShardReads& reads) {
+  PoolView view;
+  view.nodes = NodesOf(state);
+  const std::map<NodeId, std::uint32_t> numbers = Numbers(state);
+  for (const auto& [uid, table] : state.tables) {
+    if (table->record.state != TableState::kReady) continue;
+    PlanTable& out = view.tables.emplace_back(Described(table->record, *table->layout));
+    for (const auto& chunk : table->chunks) {
+      AddShards(chunk->map, *table->layout, table->record.state, numbers, &out);
+    }
+    const std::vector<double> heat = reads ? reads(uid) : std::vector<double>();
+    for (std::size_t i = 0; i < std::min(heat.size(), out.shards.size()); ++i) {
+      out.shards[i].reads_per_second = heat[i];
+    }
+  }
+  return view;
+}
+
+}  // namespace engram::placement
