@@ -61,8 +61,8 @@ function(engram_program name)
   target_link_libraries(${name} PRIVATE ${ARG_LINK})
 endfunction()
 
-# engram_test(NAME [SOURCES globs...] [LINK libs...] [LABEL label] [TIMEOUT s] [SERIAL]): one GoogleTest
-# program. Where the checkout lies is in "checkout.h" for those who open its files.
+# engram_test(NAME [SOURCES globs...] [LINK libs...] [LABEL label] [TIMEOUT s] [SHARDS n]): one GoogleTest
+# program, run as a whole or as n tests, each with its share of the cases. Where the checkout lies is in "checkout.h" for those who open its files.
 file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tests/include/checkout.h CONTENT
 "// Written by CMake: where the checkout and this build lie.
 #pragma once
@@ -70,7 +70,7 @@ file(CONFIGURE OUTPUT ${PROJECT_BINARY_DIR}/tests/include/checkout.h CONTENT
 #define ENGRAM_BINARY_DIR \"${PROJECT_BINARY_DIR}\"
 ")
 function(engram_test name)
-  cmake_parse_arguments(ARG "SERIAL" "LABEL;TIMEOUT" "SOURCES;LINK" ${ARGN})
+  cmake_parse_arguments(ARG "" "LABEL;TIMEOUT;SHARDS" "SOURCES;LINK" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS ${ARG_SOURCES})
   if(NOT sources)
     return()
@@ -84,12 +84,27 @@ function(engram_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE ${ARG_LINK} GTest::gtest GTest::gmock GTest::gtest_main)
   target_include_directories(${name} PRIVATE ${PROJECT_BINARY_DIR}/tests/include)
-  if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT ARG_LABEL STREQUAL "simulation")
+  if(NOT ARG_LABEL STREQUAL "simulation")
     target_compile_options(${name} PRIVATE -O0)  # what is tested is optimized; a test that is compiles three times as long
   endif()
-  add_test(NAME ${name} COMMAND ${name})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 300)
   endif()
-  set_tests_properties(${name} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_SERIAL})
+  set(tests ${name})
+  if(ARG_SHARDS)
+    set(tests)
+    foreach(shard RANGE 1 ${ARG_SHARDS})
+      list(APPEND tests ${name}_${shard})
+    endforeach()
+  endif()
+  set(index 0)
+  foreach(test ${tests})
+    add_test(NAME ${test} COMMAND ${name})
+    set_tests_properties(${test} PROPERTIES LABELS "${ARG_LABEL}" TIMEOUT ${ARG_TIMEOUT})
+    if(ARG_SHARDS)
+      set_tests_properties(${test} PROPERTIES
+        ENVIRONMENT "GTEST_TOTAL_SHARDS=${ARG_SHARDS};GTEST_SHARD_INDEX=${index}")
+    endif()
+    math(EXPR index "${index} + 1")
+  endforeach()
 endfunction()
