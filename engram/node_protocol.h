@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -91,6 +92,10 @@ struct LoadReplicas {  // idempotent: replicas already held are left alone
   TableRecord table;
   std::vector<ShardIndex> shards;
   Tier tier = Tier::kDram;
+  // Who serves them: their rows are pulled from there, else read from the table's source.
+  std::optional<Successor> source = std::nullopt;
+  // SumOf each shard's block checksums; empty while they are not known (the table is Loading).
+  std::vector<std::uint64_t> sums = {};
 };
 struct RetireReplicas {  // idempotent: unknown replicas are reported Retired
   TableUid table;

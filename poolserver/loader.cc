@@ -27,9 +27,10 @@ struct Loader::Load {
     absl::Status status;
   };
 
-  Load(const TableRecord& record, std::vector<ShardIndex> wanted)
+  Load(const TableRecord& record, std::vector<ShardIndex> wanted, OpenSource open_source)
       : table(record),
         shards(std::move(wanted)),
+        open_it(std::move(open_source)),
         layout(table.spec, table.options),
         packer(table),
         unended(shards.begin(), shards.end()) {
@@ -39,6 +40,7 @@ struct Loader::Load {
 
   const TableRecord table;
   const std::vector<ShardIndex> shards;
+  const OpenSource open_it;  // null: the table's source
   const ShardLayout layout;
   const RowPacker packer;
   std::unique_ptr<LoadSource> source;
@@ -59,18 +61,19 @@ struct Loader::Stripe {
 Loader::Loader(Options options, Arena* arena, Ended ended, Finished finished)
     : options_(options), arena_(arena), ended_(std::move(ended)), finished_(std::move(finished)) {
   threads_.emplace_back([this] { RunLoads(); });
-  pthread_setname_np(threads_.back().native_handle(), "duty/load");
+  pthread_setname_np(threads_.back().native_handle(), ("duty/" + options_.name).c_str());
   for (std::uint32_t i = 0; i < std::max(options_.threads, 1u); ++i) {
     threads_.emplace_back([this] { RunStripes(); });
-    pthread_setname_np(threads_.back().native_handle(), absl::StrCat("load/", i).c_str());
+    pthread_setname_np(threads_.back().native_handle(),
+                       absl::StrCat(options_.name, "/", i).c_str());
   }
 }
 
 Loader::~Loader() { Stop(); }
 
-void Loader::Start(const TableRecord& table, std::vector<ShardIndex> shards) {
+void Loader::Start(const TableRecord& table, std::vector<ShardIndex> shards, OpenSource open) {
   std::sort(shards.begin(), shards.end());
-  auto load = std::make_shared<Load>(table, std::move(shards));
+  auto load = std::make_shared<Load>(table, std::move(shards), std::move(open));
   MutexLock lock(&mutex_);
   for (ShardIndex shard : load->shards) active_.insert({table.uid, shard});
   loads_.push_back(std::move(load));
@@ -110,7 +113,8 @@ void Loader::RunLoads() {
 
 void Loader::Prepare(const std::shared_ptr<Load>& load) {
   load->started = Steady::now();
-  auto source = LoadSource::Open(load->table, options_.checkpoints.get());
+  auto source =
+      load->open_it ? load->open_it() : LoadSource::Open(load->table, options_.checkpoints.get());
   if (!source.ok()) return FailRest(load, source.status());
   load->source = *std::move(source);
 

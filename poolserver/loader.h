@@ -35,6 +35,7 @@ class Loader {
     std::uint64_t stripe_bytes = std::uint64_t{8} << 20;
     // Shared with whoever looks at checkpoints before they are loaded.
     std::shared_ptr<Checkpoints> checkpoints = std::make_shared<Checkpoints>();
+    std::string name = "load";  // of the threads, at most 10 characters
   };
   // The block CRC32Cs of a shard that is whole, or why it is not. Called once for every shard, from
   // a thread of the loader, after the last byte was written; must not block.
@@ -54,8 +55,11 @@ class Loader {
   Loader(Options options, Arena* arena, Ended ended, Finished finished = nullptr);
   ~Loader();  // = Stop()
 
-  // Takes places for `shards` and fills them. REQUIRES: none of them is being loaded.
-  void Start(const TableRecord& table, std::vector<ShardIndex> shards);
+  using OpenSource = std::function<absl::StatusOr<std::unique_ptr<LoadSource>>()>;
+
+  // Takes places for `shards` and fills them, from what `open` opens: the table's source without
+  // one. REQUIRES: none of them is being loaded.
+  void Start(const TableRecord& table, std::vector<ShardIndex> shards, OpenSource open = nullptr);
   // Gives up a shard: it ends with Cancelled, or whole when it was done already.
   void Cancel(const ShardKey& shard);
   // Gives up everything and joins. Idempotent.

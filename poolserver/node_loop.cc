@@ -17,32 +17,47 @@ namespace {
 // How often the kernel is asked whether readers let go of memory that was given back.
 constexpr Duration kCapacityEvery = std::chrono::seconds(1);
 
+PullMeans Stoppable(PullMeans pulling, const std::atomic<bool>* stopping) {
+  pulling.stopping = stopping;
+  return pulling;
+}
+
+std::string Describe(const char* verb, const Loader::Summary& done) {
+  const double rate = static_cast<double>(done.bytes) / std::max(done.seconds, 1e-9);
+  return absl::StrCat(verb, " ", done.shards - done.failed, " of ", done.shards, " shards of ",
+                      done.table.Full(), ": ", RoundSize(done.bytes), " in ", done.seconds, " s (",
+                      RoundSize(static_cast<std::uint64_t>(rate)), "/s); first slab ",
+                      done.granted);
+}
+
 }  // namespace
 
 NodeLoop::NodeLoop(NodeOptions options, Loader::Options loading, Arena* arena, Exposure* exposure,
-                   const Clock* clock, Random* random, Inspect inspect, NodeOutlets outlets)
+                   const Clock* clock, Random* random, Inspect inspect, NodeOutlets outlets,
+                   PullMeans pulling)
     : arena_(arena),
       exposure_(exposure),
       clock_(clock),
       inspect_(std::move(inspect)),
       outlets_(std::move(outlets)),
       state_(options, random),
+      pulling_(Stoppable(std::move(pulling), &pulls_stopping_)),
       reported_tiers_(options.tiers),
       loader_(
           loading, arena,
           [this](const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result) {
             Loaded(shard, std::move(result));
           },
-          [this](const Loader::Summary& done) {
-            outlets_.say(absl::StrCat(
-                "loaded ", done.shards - done.failed, " of ", done.shards, " shards of ",
-                done.table.Full(), ": ", RoundSize(done.bytes), " in ", done.seconds, " s (",
-                RoundSize(static_cast<std::uint64_t>(static_cast<double>(done.bytes) /
-                                                     std::max(done.seconds, 1e-9))),
-                "/s); first slab ", done.granted));
-          }),
+          [this](const Loader::Summary& done) { outlets_.say(Describe("loaded", done)); }),
+      puller_(
+          {1, loading.stripe_bytes, loading.checkpoints, "pull"}, arena,
+          [this](const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result) {
+            Loaded(shard, std::move(result));
+          },
+          [this](const Loader::Summary& done) { outlets_.say(Describe("pulled", done)); }),
       memory_duty_("duty/memory"),
       inspect_duty_("duty/inspect"),
+      scrub_duty_("duty/scrub"),
       thread_([this] { Run(); }) {
   pthread_setname_np(thread_.native_handle(), "duty/node");
 }
@@ -58,6 +73,9 @@ void NodeLoop::Stop() {
   if (thread_.joinable()) thread_.join();
   memory_duty_.Stop();
   inspect_duty_.Stop();
+  scrub_duty_.Stop();
+  pulls_stopping_ = true;
+  puller_.Stop();
   loader_.Stop();
 }
 
@@ -140,30 +158,54 @@ void NodeLoop::Do(AllowReplicas& action) { exposure_->Allow(action.token, action
 void NodeLoop::Do(DisallowReplicas& action) { exposure_->Disallow(action.token, action.shards); }
 
 void NodeLoop::Do(StartLoad& action) {
-  strides_[action.table.uid] = ShardLayout(action.table.spec, action.table.options).stride();
-  outlets_.say(
-      absl::StrCat("loading ", action.shards.size(), " shards of ", action.table.name.Full()));
+  tables_.try_emplace(action.table.uid, std::make_shared<const SeenTable>(action.table));
+  outlets_.say(absl::StrCat(
+      "loading ", action.shards.size(), " shards of ", action.table.name.Full(),
+      action.source ? absl::StrCat(" from node ", action.source->node.name) : std::string()));
+  if (action.source && pulling_.fabric == nullptr) {
+    for (ShardIndex shard : action.shards) {
+      Post(LoadEnded{{action.table.uid, shard},
+                     absl::UnavailableError("this node has no fabric to pull over; add stream to "
+                                            "its --fabrics")});
+    }
+    return;
+  }
   // Behind the memory that was released before, so that it can be taken again.
+  if (action.source) {
+    memory_duty_.Do([this, action] {
+      puller_.Start(action.table, action.shards,
+                    [this, table = action.table,
+                     from = *action.source]() -> absl::StatusOr<std::unique_ptr<LoadSource>> {
+                      return std::make_unique<PullSource>(table, from, pulling_);
+                    });
+    });
+    return;
+  }
   memory_duty_.Do([this, table = std::move(action.table), shards = std::move(action.shards)] {
     loader_.Start(table, shards);
   });
 }
 
 void NodeLoop::Do(StopLoad& action) {
-  memory_duty_.Do([this, shard = action.shard] { loader_.Cancel(shard); });
+  memory_duty_.Do([this, shard = action.shard] {
+    loader_.Cancel(shard);
+    puller_.Cancel(shard);
+  });
 }
 
 void NodeLoop::Do(ExposeReplica& action) {
-  memory_duty_.Do([this, shard = action.shard, stride = strides_[action.shard.table]] {
-    std::optional<Place> place = arena_->Find(shard);
-    if (!place) return Post(ExposeFailed{shard, absl::InternalError("a replica without memory")});
-    auto paths = exposure_->Expose(shard, *place, stride);
-    if (paths.ok()) {
-      Post(ReplicaExposed{shard, *std::move(paths)});
-    } else {
-      Post(ExposeFailed{shard, paths.status()});
-    }
-  });
+  memory_duty_.Do(
+      [this, shard = action.shard, stride = tables_.at(action.shard.table)->layout.stride()] {
+        std::optional<Place> place = arena_->Find(shard);
+        if (!place)
+          return Post(ExposeFailed{shard, absl::InternalError("a replica without memory")});
+        auto paths = exposure_->Expose(shard, *place, stride);
+        if (paths.ok()) {
+          Post(ReplicaExposed{shard, *std::move(paths)});
+        } else {
+          Post(ExposeFailed{shard, paths.status()});
+        }
+      });
 }
 
 void NodeLoop::Do(HideReplica& action) {
@@ -176,6 +218,33 @@ void NodeLoop::Do(HideReplica& action) {
 void NodeLoop::Do(ReleaseMemory& action) {
   memory_duty_.Do([this, shard = action.shard] { arena_->Free(shard); });
   next_capacity_check_ = std::min(next_capacity_check_, clock_->Now() + kCapacityEvery / 20);
+}
+
+void NodeLoop::Do(ScrubSlice& action) {
+  scrub_duty_.Do([this, slice = action, table = tables_.at(action.shard.table)] {
+    Post(SliceScrubbed{slice.shard, Scrub(slice, *table)});
+  });
+}
+
+absl::Status NodeLoop::Scrub(const ScrubSlice& slice, const SeenTable& table) const {
+  const std::optional<Place> place = arena_->Find(slice.shard);
+  if (!place) return absl::InternalError("a replica without memory");
+  const ShardRange range = table.layout.Range(slice.shard.shard);
+  const std::uint64_t first = slice.first_block * kBlockRows;
+  std::vector<std::uint32_t> found(slice.block_crcs.size());
+  const std::uint64_t rows = std::min(range.rows - first, found.size() * kBlockRows);
+  absl::Status sound =
+      table.packer.Verify({RowId(range.first.value() + first), rows,
+                           place->data() + first * table.layout.stride(), found.data()});
+  if (!sound.ok()) return sound;
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    if (found[i] != slice.block_crcs[i]) {
+      return absl::DataLossError(absl::StrCat("block ", slice.first_block + i, " of shard ",
+                                              slice.shard.shard.value(),
+                                              " does not have the checksum it was loaded with"));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void NodeLoop::Do(StartInspection& action) {

@@ -3,6 +3,7 @@
 // whatever speaks gRPC is an outlet, so nothing outside can hold the loop up. Thread-safe.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -22,6 +23,7 @@
 #include "poolserver/exposure.h"
 #include "poolserver/loader.h"
 #include "poolserver/node_state.h"
+#include "poolserver/pull_source.h"
 
 namespace engram::poolserver {
 
@@ -42,8 +44,10 @@ class NodeLoop {
 
   // REQUIRES: arena, exposure, clock and random outlive the loop; options.paths are those of
   // `exposure` and options.tiers those of `arena`.
+  // `pulling`: how to reach other nodes; without a fabric, loads that name one fail.
   NodeLoop(NodeOptions options, Loader::Options loading, Arena* arena, Exposure* exposure,
-           const Clock* clock, Random* random, Inspect inspect, NodeOutlets outlets);
+           const Clock* clock, Random* random, Inspect inspect, NodeOutlets outlets,
+           PullMeans pulling = {});
   ~NodeLoop();  // = Stop()
 
   // `handled`, if any, runs on the loop's thread after the event and its actions. Dropped after
@@ -53,6 +57,7 @@ class NodeLoop {
   void Ask(std::function<void(const NodeState&)> look);
 
   std::uint64_t bytes_loaded() const { return loader_.bytes_loaded(); }
+  std::uint64_t bytes_pulled() const { return puller_.bytes_loaded(); }
   // Ends loading, waits for the threads. Idempotent.
   void Stop();
 
@@ -63,7 +68,16 @@ class NodeLoop {
     std::function<void(const NodeState&)> look;  // instead of the event, when set
   };
 
+  // What is needed to find a table's rows in memory.
+  struct SeenTable {
+    explicit SeenTable(const TableRecord& table)
+        : layout(table.spec, table.options), packer(table) {}
+    const ShardLayout layout;
+    const RowPacker packer;
+  };
+
   void Run();
+  absl::Status Scrub(const ScrubSlice& slice, const SeenTable& table) const;
   void Handle(Item item);
   void Feed(Event event);
   void ReportCapacity(Instant now);
@@ -81,6 +95,7 @@ class NodeLoop {
   void Do(ExposeReplica& action);
   void Do(HideReplica& action);
   void Do(ReleaseMemory& action);
+  void Do(ScrubSlice& action);
   void Do(StartInspection& action);
   void Do(Exit& action);
 
@@ -91,8 +106,10 @@ class NodeLoop {
   const NodeOutlets outlets_;
 
   NodeState state_;  // the loop's thread only
-  std::map<TableUid, std::uint32_t>
-      strides_;                               // of tables seen in StartLoad; the loop's thread only
+  PullMeans pulling_;
+  std::atomic<bool> pulls_stopping_{false};
+  std::map<TableUid, std::shared_ptr<const SeenTable>>
+      tables_;                                // of StartLoad; the loop's thread only
   std::vector<TierCapacity> reported_tiers_;  // the loop's thread only
   Incarnation incarnation_;                   // the loop's thread only
   bool reachable_ = false;                    // the loop's thread only
@@ -102,9 +119,11 @@ class NodeLoop {
   std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
-  Loader loader_;
+  Loader loader_;      // from tables' sources
+  Loader puller_;      // from other nodes
   Duty memory_duty_;   // registers, deregisters and frees, in order
   Duty inspect_duty_;  // looks at sources
+  Duty scrub_duty_;    // looks at what is served
   std::thread thread_;
 };
 

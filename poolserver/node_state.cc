@@ -6,9 +6,14 @@
 #include "absl/strings/str_cat.h"
 #include "engram/check.h"
 #include "engram/shard_layout.h"
+#include "engram/shard_sum.h"
 
 namespace engram::poolserver {
 namespace {
+
+// Short enough that a retirement never waits long for the scrubber.
+constexpr std::uint64_t kScrubSliceBytes = std::uint64_t{1} << 20;
+constexpr Duration kScrubPause = std::chrono::seconds(1);
 
 NodeHello Identity(const NodeOptions& options) {
   NodeHello hello;
@@ -34,6 +39,7 @@ std::vector<Action> NodeState::OnEvent(Instant now, Event event) {
   if (exiting_) return out;
   std::visit([&](const auto& what) { On(now, what, out); }, event);
   if (exiting_) return out;
+  Scrub(now, out);
   FlushUpdates(out);
   if (std::optional<NodeHeartbeat> beat = link_.Beat(now)) {
     beat->sessions = static_cast<std::uint32_t>(sessions_.size());
@@ -44,10 +50,14 @@ std::vector<Action> NodeState::OnEvent(Instant now, Event event) {
 }
 
 std::optional<Instant> NodeState::NextTimer() const {
-  const std::optional<Instant> beat = link_.NextBeat();
-  const std::optional<Instant> run_out = leases_.NextRunOut();
-  if (!beat || !run_out) return beat ? beat : run_out;
-  return std::min(*beat, *run_out);
+  std::optional<Instant> next = link_.NextBeat();
+  const auto consider = [&](std::optional<Instant> other) {
+    if (other && (!next || *other < *next)) next = other;
+  };
+  consider(leases_.NextRunOut());
+  const bool scrubs = options_.scrub_bytes_per_second > 0 && !scrubbing_ && !replicas_.empty();
+  if (scrubs) consider(next_scrub_);
+  return next;
 }
 
 bool NodeState::StartOwnRead(const ShardKey& shard) {
@@ -140,13 +150,15 @@ absl::Status NodeState::Load(const LoadReplicas& load, Actions& out) {
                        "\" and being retired; send the command again when it is reported Retired"));
     }
   }
-  StartLoad start{load.table, {}, load.tier};
-  for (ShardIndex shard : load.shards) {
-    const ShardKey key{load.table.uid, shard};
+  StartLoad start{load.table, {}, load.tier, load.source};
+  for (std::size_t i = 0; i < load.shards.size(); ++i) {
+    const ShardKey key{load.table.uid, load.shards[i]};
     const auto [it, added] = replicas_.try_emplace(key, key, load.tier);
-    if (added) start.shards.push_back(shard);
+    if (added) start.shards.push_back(key.shard);
+    if (added && i < load.sums.size()) it->second.expected_sum = load.sums[i];
     link_.Changed(it->second.Report());
   }
+  if (!start.shards.empty()) layouts_.try_emplace(load.table.uid, layout);
   if (!start.shards.empty()) out.push_back(std::move(start));
   return absl::OkStatus();
 }
@@ -193,6 +205,69 @@ void NodeState::Release(Replica& replica, Actions& out) {
   link_.Changed(replica.Report());
   out.push_back(ReleaseMemory{shard});
   replicas_.erase(shard);
+  const auto rest = replicas_.lower_bound({shard.table, ShardIndex(0)});
+  if (rest == replicas_.end() || rest->first.table != shard.table) layouts_.erase(shard.table);
+}
+
+// ---- the scrubber ----
+
+// The replica at or after the place where the last slice ended that serves; end() when none does.
+std::map<ShardKey, Replica>::iterator NodeState::NextToScrub() {
+  const auto serves = [](const auto& entry) {
+    return entry.second.step() == Replica::Step::kServing && !entry.second.block_crcs().empty();
+  };
+  auto it = replicas_.lower_bound(scrub_shard_);
+  if (it != replicas_.end() && it->first == scrub_shard_ && serves(*it) &&
+      scrub_block_ < it->second.block_crcs().size()) {
+    return it;
+  }
+  if (it != replicas_.end() && it->first == scrub_shard_) ++it;
+  scrub_block_ = 0;
+  it = std::find_if(it, replicas_.end(), serves);
+  return it != replicas_.end() ? it : std::find_if(replicas_.begin(), replicas_.end(), serves);
+}
+
+void NodeState::Scrub(Instant now, Actions& out) {
+  if (options_.scrub_bytes_per_second == 0 || scrubbing_ || now < next_scrub_) return;
+  const auto it = NextToScrub();
+  if (it == replicas_.end()) {
+    next_scrub_ = now + kScrubPause;
+    return;
+  }
+  const ShardLayout& layout = layouts_.at(it->first.table);
+  const std::uint64_t block_bytes = std::uint64_t{layout.stride()} * kBlockRows;
+  const std::uint64_t wanted = std::max<std::uint64_t>(1, kScrubSliceBytes / block_bytes);
+  const std::span<const std::uint32_t> crcs = it->second.block_crcs();
+  const std::uint64_t end = std::min<std::uint64_t>(crcs.size(), scrub_block_ + wanted);
+  ENGRAM_CHECK(it->second.StartOwnRead());
+  scrubbing_ = true;
+  const std::uint64_t bytes = (end - scrub_block_) * block_bytes;
+  counters_.scrubbed_bytes += bytes;
+  next_scrub_ =
+      now +
+      Duration(static_cast<Duration::rep>(1e9 * static_cast<double>(bytes) /
+                                          static_cast<double>(options_.scrub_bytes_per_second)));
+  out.push_back(ScrubSlice{it->first,
+                           scrub_block_,
+                           {crcs.begin() + static_cast<std::ptrdiff_t>(scrub_block_),
+                            crcs.begin() + static_cast<std::ptrdiff_t>(end)}});
+  scrub_shard_ = it->first;
+  scrub_block_ = end;
+}
+
+void NodeState::On(Instant, const SliceScrubbed& event, Actions& out) {
+  const auto it = replicas_.find(event.shard);
+  ENGRAM_CHECK(it != replicas_.end());
+  Replica& replica = it->second;
+  scrubbing_ = false;
+  replica.FinishOwnRead();
+  if (!event.status.ok() && replica.step() == Replica::Step::kServing) {
+    ++counters_.scrubs_unsound;
+    replica.Suspect(event.status);
+    Drain(replica, out);
+    return;
+  }
+  HideIfUnread(replica, out);
 }
 
 // ---- the adapter's answers ----
@@ -204,6 +279,14 @@ void NodeState::On(Instant, const ReplicaLoaded& event, Actions& out) {
   if (replica.retirement_wanted()) {
     // Nobody has seen it: the fabrics need not either.
     replica.Failed(absl::OkStatus());
+    Release(replica, out);
+    return;
+  }
+  if (replica.expected_sum && SumOf(event.block_crcs) != *replica.expected_sum) {
+    ++counters_.loads_unsound;
+    replica.Failed(absl::DataLossError(
+        "its bytes differ from those the table was committed with; where they came from has "
+        "changed or is damaged"));
     Release(replica, out);
     return;
   }

@@ -10,10 +10,11 @@
 // - Actions are carried out in the order given. An action that takes long (load, expose, hide,
 //   inspect) may run elsewhere; its answer comes back as the event named beside it.
 // - After ReleaseMemory the node keeps nothing of that replica: the memory may be reused at once.
-// - Reads of a replica's memory by the node itself (pull source, scrubber, tier move) are bracketed
-//   by StartOwnRead and the event OwnReadFinished. The gather of `stream` needs no bracket:
-//   Target::Hide returns only when no thread of it reads the memory any more, and the sessions that
-//   ask for it are counted.
+// - Reads of a replica's memory by the node itself (tier move) are bracketed by StartOwnRead and
+// the
+//   event OwnReadFinished; those of the scrubber are counted by ScrubSlice and SliceScrubbed. The
+//   gather of `stream` needs no bracket: Target::Hide returns only when no thread of it reads the
+//   memory any more, and the sessions that ask for it, other nodes' pulls included, are counted.
 //
 // CommandDone of LoadReplicas and RetireReplicas means "accepted"; how far they are is in the
 // replica reports of the heartbeats. Thread-confined: call from the owner thread only.
@@ -33,6 +34,7 @@
 #include "engram/node_protocol.h"
 #include "engram/random.h"
 #include "engram/session.h"
+#include "engram/shard_layout.h"
 #include "poolserver/controller_link.h"
 #include "poolserver/lease_table.h"
 #include "poolserver/replica.h"
@@ -82,6 +84,11 @@ struct ReplicaHidden {
 struct OwnReadFinished {
   ShardKey shard;
 };
+// Answer to ScrubSlice. DataLoss: the bytes are not what was loaded.
+struct SliceScrubbed {
+  ShardKey shard;
+  absl::Status status;
+};
 // Answer to StartInspection.
 struct InspectionEnded {
   std::uint64_t command = 0;
@@ -92,9 +99,10 @@ struct InspectionEnded {
 struct CapacityChanged {
   std::vector<TierCapacity> tiers;
 };
-using Event = std::variant<Timer, ControllerConnected, ControllerLost, ControllerSaid, ClientSaid,
-                           StreamBroken, ReplicaLoaded, LoadEnded, ReplicaExposed, ExposeFailed,
-                           ReplicaHidden, OwnReadFinished, InspectionEnded, CapacityChanged>;
+using Event =
+    std::variant<Timer, ControllerConnected, ControllerLost, ControllerSaid, ClientSaid,
+                 StreamBroken, ReplicaLoaded, LoadEnded, ReplicaExposed, ExposeFailed,
+                 ReplicaHidden, OwnReadFinished, SliceScrubbed, InspectionEnded, CapacityChanged>;
 
 // ---- actions ----
 struct SendToController {
@@ -129,6 +137,7 @@ struct StartLoad {
   TableRecord table;
   std::vector<ShardIndex> shards;
   Tier tier = Tier::kDram;
+  std::optional<Successor> source;  // pull them from there; else from the table's source
 };
 // Give up loading. Answer: LoadEnded, or ReplicaLoaded when it was done already.
 struct StopLoad {
@@ -146,6 +155,13 @@ struct HideReplica {
 struct ReleaseMemory {
   ShardKey shard;
 };
+// Compare the blocks [first_block, first_block + block_crcs.size()) with their checksums (and
+// seals). Answer: SliceScrubbed. One at a time.
+struct ScrubSlice {
+  ShardKey shard;
+  std::uint64_t first_block = 0;
+  std::vector<std::uint32_t> block_crcs;
+};
 // Look at a table's source. Answer: InspectionEnded.
 struct StartInspection {
   std::uint64_t command = 0;
@@ -156,9 +172,10 @@ struct StartInspection {
 struct Exit {
   absl::Status why;
 };
-using Action = std::variant<SendToController, SendToClient, CloseStream, AdmitSession,
-                            DismissSession, AllowReplicas, DisallowReplicas, StartLoad, StopLoad,
-                            ExposeReplica, HideReplica, ReleaseMemory, StartInspection, Exit>;
+using Action =
+    std::variant<SendToController, SendToClient, CloseStream, AdmitSession, DismissSession,
+                 AllowReplicas, DisallowReplicas, StartLoad, StopLoad, ExposeReplica, HideReplica,
+                 ReleaseMemory, ScrubSlice, StartInspection, Exit>;
 
 struct NodeOptions {
   NodeId node;
@@ -170,6 +187,7 @@ struct NodeOptions {
   std::vector<TierCapacity> tiers;
   Duration lease = kDefaultLease;
   std::size_t max_sessions = 4096;
+  std::uint64_t scrub_bytes_per_second = 0;  // 0: what is served is not looked at again
 };
 
 class NodeState {
@@ -205,6 +223,9 @@ class NodeState {
     std::uint64_t sessions_run_out = 0;
     std::uint64_t sessions_refused = 0;
     std::uint64_t commands_refused = 0;
+    std::uint64_t loads_unsound = 0;  // replicas that did not have the table's checksums
+    std::uint64_t scrubs_unsound = 0;
+    std::uint64_t scrubbed_bytes = 0;
   };
   const Counters& counters() const { return counters_; }
 
@@ -223,6 +244,7 @@ class NodeState {
   void On(Instant now, const ExposeFailed& event, Actions& out);
   void On(Instant now, const ReplicaHidden& event, Actions& out);
   void On(Instant now, const OwnReadFinished& event, Actions& out);
+  void On(Instant now, const SliceScrubbed& event, Actions& out);
   void On(Instant now, const InspectionEnded& event, Actions& out);
   void On(Instant now, const CapacityChanged& event, Actions& out);
 
@@ -233,6 +255,10 @@ class NodeState {
   void HideIfUnread(Replica& replica, Actions& out);
   // REQUIRES: kFreed. `replica` is gone afterwards.
   void Release(Replica& replica, Actions& out);
+
+  // The next slice of what is served, when its time has come.
+  void Scrub(Instant now, Actions& out);
+  std::map<ShardKey, Replica>::iterator NextToScrub();
 
   void Open(Instant now, StreamId stream, const OpenSession& open, Actions& out);
   bool Reattach(Instant now, StreamId stream, const OpenSession& open, absl::Status* why,
@@ -253,10 +279,15 @@ class NodeState {
   ControllerLink link_;
   LeaseTable leases_;
   std::map<ShardKey, Replica> replicas_;
+  std::map<TableUid, ShardLayout> layouts_;  // of tables with replicas here
   std::map<SessionId, NodeSession> sessions_;
   std::map<StreamId, SessionId> by_stream_;
   std::map<std::string, SessionId> by_request_;
   Counters counters_;
+  ShardKey scrub_shard_;  // where the scrubber goes on
+  std::uint64_t scrub_block_ = 0;
+  bool scrubbing_ = false;
+  Instant next_scrub_{};
   bool exiting_ = false;
 };
 

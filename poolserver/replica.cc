@@ -58,6 +58,12 @@ void Replica::Retire(std::vector<Successor> successors) {
   if (step_ == Step::kServing) step_ = Step::kWaiting;
 }
 
+void Replica::Suspect(absl::Status why) {
+  ENGRAM_CHECK(step_ == Step::kServing);
+  error_ = std::move(why);
+  Retire({});
+}
+
 void Replica::Hide() {
   ENGRAM_CHECK(MayHide());
   step_ = Step::kHiding;
@@ -65,6 +71,7 @@ void Replica::Hide() {
 
 void Replica::Hidden() {
   ENGRAM_CHECK(step_ == Step::kHiding);
+  error_ = absl::OkStatus();  // nothing is left of it
   step_ = Step::kFreed;
 }
 

@@ -14,7 +14,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -46,6 +48,9 @@ class Replica {
   // kLoading or kExposing -> kFreed: the loader has stopped and never touches the memory again, or
   // no fabric took the memory.
   void Failed(absl::Status why);
+  // REQUIRES: kServing. Its bytes are not what was loaded: retired for that reason, which the
+  // report carries until it is gone.
+  void Suspect(absl::Status why);
   // kServing -> kWaiting: nobody is granted it from now on. A replica that does not serve yet only
   // remembers it (retirement_wanted) until its loader has stopped or it is exposed. Idempotent.
   void Retire(std::vector<Successor> successors);
@@ -58,6 +63,10 @@ class Replica {
   void AddReader(SessionId session);
   void RemoveReader(SessionId session);
   const std::set<SessionId>& readers() const { return readers_; }
+  // REQUIRES: loaded.
+  std::span<const std::uint32_t> block_crcs() const { return block_crcs_; }
+  // What SumOf(block_crcs) must be; nothing when that is not known.
+  std::optional<std::uint64_t> expected_sum;
 
   // One more reader of our own. False, and nothing counted, unless kServing.
   bool StartOwnRead();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
+
 namespace engram::poolserver {
 
 RowPacker::RowPacker(const TableRecord& table)
@@ -46,6 +48,28 @@ void RowPacker::Seal(const RowRun& run) const {
       crc = 0;
     }
   }
+}
+
+absl::Status RowPacker::Verify(const RowRun& run) const {
+  std::uint32_t crc = 0;
+  absl::Status sound;
+  for (std::uint64_t row = 0; row < run.rows; ++row) {
+    const std::byte* const bytes = run.out + row * stride_;
+    crc = Crc32c(crc, bytes, row_bytes_);
+    if (seals_ && sound.ok()) {
+      std::uint64_t seal = 0;
+      std::memcpy(&seal, bytes + row_bytes_, kSealBytes);
+      const RowId id(run.first.value() + row);
+      if (!sealer_.Check(id, bytes, seal)) {
+        sound = absl::DataLossError(absl::StrCat("row ", id.value(), " does not match its seal"));
+      }
+    }
+    if ((row + 1) % kBlockRows == 0 || row + 1 == run.rows) {
+      run.block_crcs[row / kBlockRows] = crc;
+      crc = 0;
+    }
+  }
+  return sound;
 }
 
 }  // namespace engram::poolserver

@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engram/ids.h"
 #include "engram/sealed_row.h"
 #include "engram/shard_layout.h"
@@ -32,6 +33,9 @@ class RowPacker {
   void Pack(std::span<const std::byte* const> planes, const RowRun& run) const;
   // The rows are already in place: adds seals and block checksums.
   void Seal(const RowRun& run) const;
+  // The rows and their seals are already in place: computes the block checksums. DataLoss names the
+  // first row whose seal is wrong.
+  absl::Status Verify(const RowRun& run) const;
 
   std::uint32_t stride() const { return stride_; }
   std::uint32_t row_bytes() const { return row_bytes_; }

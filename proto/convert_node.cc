@@ -104,6 +104,8 @@ struct CommandBody {
     *to->mutable_table() = ToWire(load.table);
     for (ShardIndex shard : load.shards) to->add_shards(shard.value());
     to->set_tier(ToWire(load.tier));
+    if (load.source) *to->mutable_source() = ToWire(*load.source);
+    for (std::uint64_t sum : load.sums) to->add_sums(sum);
   }
   void operator()(const RetireReplicas& retire) {
     auto* to = out->mutable_retire();
@@ -197,8 +199,15 @@ absl::StatusOr<LoadReplicas> LoadFromWire(const v1::LoadReplicas& load) {
   if (!table.ok()) return table.status();
   auto tier = FromWire(load.tier());
   if (!tier.ok()) return tier.status();
+  if (load.sums_size() != 0 && load.sums_size() != load.shards_size()) {
+    return absl::InvalidArgumentError(absl::StrCat("LoadReplicas has ", load.shards_size(),
+                                                   " shards and ", load.sums_size(),
+                                                   " sums; it needs one for each, or none"));
+  }
   LoadReplicas out{*std::move(table), {}, *tier};
   for (std::uint32_t shard : load.shards()) out.shards.emplace_back(shard);
+  if (load.has_source()) out.source = FromWire(load.source());
+  out.sums.assign(load.sums().begin(), load.sums().end());
   return out;
 }
 

@@ -77,6 +77,15 @@ std::string NodesOf(const v1::ListShardsResponse::Shard& shard) {
 
 std::string StateWord(v1::TableState state) { return Word(wire::FromWire(state)); }
 std::string StateWord(v1::ReplicaState state) { return Word(wire::FromWire(state)); }
+std::string StateWord(v1::MoveState state) {
+  switch (state) {
+    case v1::MOVE_STATE_WAITING: return "Waiting";
+    case v1::MOVE_STATE_PULLING: return "Pulling";
+    case v1::MOVE_STATE_SERVING: return "Serving";
+    case v1::MOVE_STATE_RETIRING: return "Retiring";
+    default: return "?";
+  }
+}
 std::string TierWord(v1::Tier tier) { return Word(wire::FromWire(tier)); }
 std::string FabricWord(v1::FabricKind kind) { return Word(wire::FromWire(kind)); }
 
@@ -161,7 +170,7 @@ Listing ListNodes(const v1::ListNodesResponse& nodes, const std::string& only,
     *shown.add_nodes() = node;
     listing.names.push_back("node/" + node.node());
     const Totals totals = TotalsOf(node);
-    listing.table.Add({node.node(), node.alive() ? "Alive" : "Dead", node.endpoint(),
+    listing.table.Add({node.node(), StateWord(node), node.endpoint(),
                        absl::StrCat(RoundSize(totals.allocated), "/", RoundSize(totals.capacity)),
                        absl::StrCat(node.replicas_serving()), absl::StrCat(node.sessions()),
                        absl::StrCat(node.replicas_loading()),
@@ -170,6 +179,36 @@ Listing ListNodes(const v1::ListNodesResponse& nodes, const std::string& only,
                        HumanAge(node.joined_unix_ms(), now_unix_ms)});
   }
   listing.json = only.empty() || shown.nodes_size() == 0 ? ToJson(shown) : ToJson(shown.nodes(0));
+  return listing;
+}
+
+std::string StateWord(const v1::Node& node) {
+  if (!node.alive()) return "Dead";
+  const std::uint64_t held =
+      node.replicas_serving() + node.replicas_loading() + node.replicas_draining();
+  if (node.draining()) return held > 0 ? "Draining" : "Drained";
+  return node.cordoned() ? "Cordoned" : "Alive";
+}
+
+Listing ListMoves(const v1::ListMovesResponse& moves, std::int64_t now_unix_ms) {
+  Listing listing{TextTable({{"NAME"},
+                             {"FROM"},
+                             {"TO"},
+                             {"STATE"},
+                             {"SIZE", false, true},
+                             {"REASON"},
+                             {"NOTE", true},
+                             {"AGE", false, true}}),
+                  {},
+                  ToJson(moves)};
+  for (const v1::Move& move : moves.moves()) {
+    const std::string name = absl::StrCat(move.table_name(), "/", move.shard());
+    listing.names.push_back("move/" + name);
+    listing.table.Add({name, move.from().empty() ? "-" : move.from(),
+                       move.to().empty() ? "-" : move.to(), StateWord(move.state()),
+                       RoundSize(move.bytes()), move.reason(), move.note(),
+                       HumanAge(move.created_unix_ms(), now_unix_ms)});
+  }
   return listing;
 }
 

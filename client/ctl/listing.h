@@ -28,9 +28,15 @@ Listing ListShards(const Shards& shards, const v1::ListTablesResponse& tables,
 Listing ListReplicas(const Shards& shards, const v1::ListTablesResponse& tables,
                      std::int64_t now_unix_ms);
 
+// Moves that are stored and not ended: what is left of plans.
+Listing ListMoves(const v1::ListMovesResponse& moves, std::int64_t now_unix_ms);
+
+// "Alive", "Cordoned", "Draining", "Drained", "Dead".
+std::string StateWord(const v1::Node& node);
 // "Ready", "Serving", "dram", ... of wire values; "?" for one that this program does not know.
 std::string StateWord(v1::TableState state);
 std::string StateWord(v1::ReplicaState state);
+std::string StateWord(v1::MoveState state);
 std::string TierWord(v1::Tier tier);
 std::string FabricWord(v1::FabricKind kind);
 

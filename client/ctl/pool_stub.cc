@@ -124,6 +124,33 @@ absl::StatusOr<v1::SetAliasResponse> PoolStub::SetAlias(const v1::SetAliasReques
                                    kController, endpoint_, timeout_);
 }
 
+absl::StatusOr<v1::CordonNodeResponse> PoolStub::Cordon(
+    const v1::CordonNodeRequest& request) const {
+  return Ask<v1::CordonNodeResponse>(*service_->stub, &v1::PoolService::Stub::CordonNode, request,
+                                     kController, endpoint_, timeout_);
+}
+
+absl::StatusOr<v1::UncordonNodeResponse> PoolStub::Uncordon(
+    const v1::UncordonNodeRequest& request) const {
+  return Ask<v1::UncordonNodeResponse>(*service_->stub, &v1::PoolService::Stub::UncordonNode,
+                                       request, kController, endpoint_, timeout_);
+}
+
+absl::StatusOr<v1::DrainNodeResponse> PoolStub::Drain(const v1::DrainNodeRequest& request) const {
+  return Ask<v1::DrainNodeResponse>(*service_->stub, &v1::PoolService::Stub::DrainNode, request,
+                                    kController, endpoint_, timeout_);
+}
+
+absl::StatusOr<v1::MoveShardResponse> PoolStub::Move(const v1::MoveShardRequest& request) const {
+  return Ask<v1::MoveShardResponse>(*service_->stub, &v1::PoolService::Stub::MoveShard, request,
+                                    kController, endpoint_, timeout_);
+}
+
+absl::StatusOr<v1::ListMovesResponse> PoolStub::Moves() const {
+  return Ask<v1::ListMovesResponse>(*service_->stub, &v1::PoolService::Stub::ListMoves,
+                                    v1::ListMovesRequest(), kController, endpoint_, timeout_);
+}
+
 absl::StatusOr<std::string> PoolStub::TokenMap(const std::string& digest) const {
   if (digest.empty()) return std::string();
   grpc::ClientContext call;

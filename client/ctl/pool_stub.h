@@ -34,6 +34,11 @@ class PoolStub {
   absl::StatusOr<v1::LoadTableResponse> Load(const v1::LoadTableRequest& request) const;
   absl::StatusOr<v1::DeleteTableResponse> Delete(const v1::DeleteTableRequest& request) const;
   absl::StatusOr<v1::SetAliasResponse> SetAlias(const v1::SetAliasRequest& request) const;
+  absl::StatusOr<v1::CordonNodeResponse> Cordon(const v1::CordonNodeRequest& request) const;
+  absl::StatusOr<v1::UncordonNodeResponse> Uncordon(const v1::UncordonNodeRequest& request) const;
+  absl::StatusOr<v1::DrainNodeResponse> Drain(const v1::DrainNodeRequest& request) const;
+  absl::StatusOr<v1::MoveShardResponse> Move(const v1::MoveShardRequest& request) const;
+  absl::StatusOr<v1::ListMovesResponse> Moves() const;
   // Little-endian int32; empty digest gives an empty map.
   absl::StatusOr<std::string> TokenMap(const std::string& digest) const;
 

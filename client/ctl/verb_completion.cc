@@ -45,6 +45,8 @@ _engramctl() {
           completion) words=(bash) ;;
           load|read|verify|explain|wait|plan) words=(table) ;;
           delete) words=(table alias) ;;
+          move) words=(shard) ;;
+          drain|cordon|uncordon) words=(node) ;;
           set) words=(alias) ;;
         esac
       else

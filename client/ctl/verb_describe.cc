@@ -131,7 +131,7 @@ void PrintNode(const v1::Node& node, const absl::StatusOr<v1::GetNodeStatusRespo
                std::ostream& out) {
   FieldList fields;
   fields.Add("Name", node.node());
-  fields.Add("State", node.alive() ? "Alive" : "Dead");
+  fields.Add("State", StateWord(node));
   if (status.ok() && !status->not_ready_reason().empty()) {
     fields.Add("Not ready", status->not_ready_reason());
   }

@@ -65,14 +65,6 @@ absl::StatusOr<Listing> FetchShards(const PoolStub& pool, Noun noun, const std::
                               : ListReplicas(*shards, *tables, NowUnixMs());
 }
 
-// The controller places a table when it is loaded and moves nothing afterwards, so no plan is ever
-// pending.
-Listing NoPlans() {
-  return {TextTable({{"NAME"}, {"STATE"}, {"MOVES", false, true}, {"AGE", false, true}}),
-          {},
-          R"({"plans": []})"};
-}
-
 absl::StatusOr<Listing> Fetch(const PoolStub& pool, Noun noun, const std::string& name) {
   switch (noun) {
     case Noun::kTable: return FetchTables(pool, name);
@@ -82,10 +74,9 @@ absl::StatusOr<Listing> Fetch(const PoolStub& pool, Noun noun, const std::string
     case Noun::kPlan:
     case Noun::kAlias: break;
   }
-  // Asked all the same, so that a pool that is down is not reported as one without plans.
-  const auto info = pool.PoolInfo();
-  if (!info.ok()) return info.status();
-  return NoPlans();
+  const auto moves = pool.Moves();
+  if (!moves.ok()) return moves.status();
+  return ListMoves(*moves, NowUnixMs());
 }
 
 void Print(const Terminal& terminal, Format format, Noun noun, const Listing& listing) {

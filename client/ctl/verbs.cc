@@ -49,6 +49,19 @@ std::span<const Verb> Verbs() {
            "engramctl set alias deepseek-v4.1@live 2\n"
            "engramctl set alias deepseek-v4.1@live 1 --dry-run",
            DeclareSet},
+      Verb{"move", "Move a copy of one shard to another node; readers go on",
+           "engramctl move shard small@1/17 --to node-2\n"
+           "engramctl move shard small@1/17 --from node-0 --to node-2 --dry-run",
+           DeclareMove},
+      Verb{"drain", "Move everything away from a node; readers go on",
+           "engramctl drain node node-1 --dry-run\n"
+           "engramctl drain node node-1 --wait\n"
+           "engramctl get plans --watch",
+           DeclareDrain},
+      Verb{"cordon", "Let nothing new come to a node", "engramctl cordon node node-1",
+           DeclareCordon},
+      Verb{"uncordon", "End a cordon or a drain", "engramctl uncordon node node-1",
+           DeclareUncordon},
       Verb{"wait", "Wait until a table is ready or gone",
            "engramctl wait table small@1 --for ready --timeout 10m\n"
            "engramctl wait table small@1 --for deleted",

@@ -16,18 +16,20 @@ void FailTables(Core& core);
 // replacing.cc: replicas of Loading tables on dead nodes are placed again, or the table says why
 // it waits.
 void ReplaceLost(Core& core);
+// evacuating.cc: moves for replicas on draining nodes and on nodes that were dead for repair_after,
+// and for shards with too few copies.
+void EvacuateNodes(Core& core);
+// moving.cc: every move takes its next step, or is dropped when it has become impossible.
+void DriveMoves(Core& core);
 // loading.cc: every Loading replica on a reachable node is commanded once.
 void DriveLoading(Core& core);
 // readiness.cc: a Loading table with every replica Serving and compared is committed Ready.
 void CommitReady(Core& core);
-// retiring.cc: replicas of Deleting and Failed tables are drained and retired; a Deleting table
-// without replicas is removed.
+// retiring.cc: Draining replicas are retired, naming who serves the shard now; those of Deleting
+// and Failed tables are all drained, and a Deleting table without replicas is removed.
 void DriveRetiring(Core& core);
 
 // Not alive, or no longer known.
 bool IsDead(const ClusterState& state, const NodeId& node);
-
-// Sums that are kept of a shard's block CRCs: the first 8 bytes of their SHA-256.
-std::uint64_t SumOf(const std::vector<std::uint32_t>& crcs);
 
 }  // namespace engram::placement

@@ -11,7 +11,7 @@ void PublishLive(Core& core) {
   for (const auto& [id, contact] : core.contacts) {
     live[id] = std::make_shared<const NodeLive>(contact.live);
   }
-  core.registry->SetLive(std::move(live));
+  core.registry->SetLive(std::move(live), core.move_notes);
 }
 
 void CloseSilent(Core& core) {
@@ -41,6 +41,13 @@ void WatchLiveness(Core& core) {
     }
   }
   for (const NodeId& id : silent) NodeLost(core, id);
+  for (const auto& [id, node] : core.state().nodes) {
+    if (node->alive) {
+      core.dead_since.erase(id);
+    } else {
+      core.dead_since.try_emplace(id, core.now);
+    }
+  }
   std::set<NodeId> waited_for;
   for (const auto& [link, newcomer] : core.newcomers) waited_for.insert(newcomer.hello.node);
   for (const NodeId& id : waited_for) ReconsiderNewcomers(core, id);

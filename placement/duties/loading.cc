@@ -1,5 +1,7 @@
 #include "placement/duties/duties.h"
 
+#include <algorithm>
+
 namespace engram::placement {
 namespace {
 
@@ -18,7 +20,7 @@ class LoadDriver {
         for (const MapReplica& replica : chunk->map.shards[i]) Consider(shard, replica);
       }
     }
-    for (auto& [node, shards] : wanted_) Command(node, shards);
+    for (auto& [to, shards] : wanted_) Command(to.first, to.second, shards);
   }
 
  private:
@@ -44,24 +46,50 @@ class LoadDriver {
       core_.not_before.erase(wait);
     }
     if (contact->loads_sent[table_.record.uid].insert(shard).second) {
-      wanted_[replica.node].push_back(shard);
+      wanted_[{replica.node, SourceOf(shard, replica.node)}].push_back(shard);
     }
   }
 
-  void Command(const NodeId& node, const std::vector<ShardIndex>& shards) {
+  // Who the replica is pulled from: the node that the shard moves away from, else any other that
+  // serves it; after a failed attempt the next one, and in the end nobody: the table's source.
+  NodeId SourceOf(ShardIndex shard, const NodeId& to) const {
+    const ShardKey key{table_.record.uid, shard};
+    if (table_.record.state != TableState::kReady || table_.shard_sums == nullptr) return {};
+    std::vector<Successor> servers = core_.state().Servers(key, to);
+    const auto move = core_.state().moves.find(key);
+    if (move != core_.state().moves.end()) {
+      std::stable_partition(servers.begin(), servers.end(),
+                            [&](const Successor& one) { return one.node == move->second->from; });
+    }
+    const auto failed = core_.failed_loads.find({to, key});
+    const std::size_t attempt = failed == core_.failed_loads.end() ? 0 : failed->second;
+    const std::size_t turn = attempt % (servers.size() + 1);
+    return turn < servers.size() ? servers[turn].node : NodeId{};
+  }
+
+  // REQUIRES: `source` is empty or a node of the state.
+  void Command(const NodeId& node, const NodeId& source, const std::vector<ShardIndex>& shards) {
+    LoadReplicas load{table_.record, {}, Tier::kDram};
+    if (const NodeRecord* from = core_.state().FindNode(source)) {
+      load.source = Successor{from->id, from->incarnation, from->endpoint};
+    }
     for (std::size_t at = 0; at < shards.size(); at += kShardsPerCommand) {
       const std::size_t end = std::min(shards.size(), at + kShardsPerCommand);
       std::vector<ShardIndex> part(shards.begin() + static_cast<std::ptrdiff_t>(at),
                                    shards.begin() + static_cast<std::ptrdiff_t>(end));
       core_.counters.loads_commanded += part.size();
-      core_.SendCommand(node, {node, table_.record.uid, part, SentCommand::Kind::kLoad},
-                        LoadReplicas{table_.record, part, Tier::kDram});
+      load.sums.clear();
+      if (table_.record.state == TableState::kReady && table_.shard_sums != nullptr) {
+        for (ShardIndex shard : part) load.sums.push_back(table_.shard_sums->at(shard.value()));
+      }
+      load.shards = part;
+      core_.SendCommand(node, {node, table_.record.uid, part, SentCommand::Kind::kLoad}, load);
     }
   }
 
   Core& core_;
   const TableEntry& table_;
-  std::map<NodeId, std::vector<ShardIndex>> wanted_;
+  std::map<std::pair<NodeId, NodeId>, std::vector<ShardIndex>> wanted_;  // by target and source
 };
 
 }  // namespace

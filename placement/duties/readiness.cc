@@ -1,19 +1,9 @@
-#include <openssl/sha.h>
-
 #include "absl/strings/str_cat.h"
+#include "engram/shard_sum.h"
 #include "placement/duties/duties.h"
 
 namespace engram::placement {
 namespace {
-
-std::string LittleEndian(const std::vector<std::uint32_t>& words) {
-  std::string bytes;
-  bytes.reserve(words.size() * 4);
-  for (std::uint32_t word : words) {
-    for (int i = 0; i < 4; ++i) bytes.push_back(static_cast<char>(word >> (8 * i)));
-  }
-  return bytes;
-}
 
 bool EveryReplicaServes(const TableEntry& table, const LoadProgress& progress) {
   if (progress.crcs.size() != table.layout->shards()) return false;
@@ -53,15 +43,6 @@ void MakeReady(Core& core, const TableEntry& table, const LoadProgress& progress
 }
 
 }  // namespace
-
-std::uint64_t SumOf(const std::vector<std::uint32_t>& crcs) {
-  const std::string bytes = LittleEndian(crcs);
-  unsigned char digest[SHA256_DIGEST_LENGTH];
-  SHA256(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), digest);
-  std::uint64_t sum = 0;
-  for (int i = 0; i < 8; ++i) sum |= std::uint64_t{digest[i]} << (8 * i);
-  return sum;
-}
 
 void CommitReady(Core& core) {
   const std::shared_ptr<const ClusterState> before = core.registry->snapshot();

@@ -1,5 +1,6 @@
 #include "absl/strings/str_cat.h"
 #include "placement/duties/duties.h"
+#include "placement/ops/ops.h"
 
 namespace engram::placement {
 namespace {
@@ -19,9 +20,10 @@ void Drain(Core& core, const TableEntry& table) {
   (void)core.Commit(std::move(change));  // repeated at the next tick when it failed
 }
 
-void SendRetirements(Core& core, const TableEntry& table) {
+void CommandRetirements(Core& core, const TableEntry& table) {
   std::map<NodeId, std::vector<ShardIndex>> wanted;
   for (const auto& chunk : table.chunks) {
+    if (chunk->counts.draining == 0) continue;
     for (std::size_t i = 0; i < chunk->map.shards.size(); ++i) {
       const ShardIndex shard(static_cast<std::uint32_t>(chunk->map.chunk * kChunkShards + i));
       for (const MapReplica& replica : chunk->map.shards[i]) {
@@ -34,11 +36,25 @@ void SendRetirements(Core& core, const TableEntry& table) {
       }
     }
   }
-  for (auto& [node, shards] : wanted) {
-    core.counters.retires_commanded += shards.size();
-    core.SendCommand(node, {node, table.record.uid, shards, SentCommand::Kind::kRetire},
-                     RetireReplicas{table.record.uid, shards, {}});
+  for (const auto& [node, shards] : wanted) {
+    SendRetirements(core, node, table.record.uid, shards);
   }
+}
+
+// Draining replicas of a table that goes on: those on dead nodes are forgotten, as in Drain.
+void ForgetDead(Core& core, const TableEntry& table) {
+  Change change;
+  for (const auto& chunk : table.chunks) {
+    if (chunk->counts.draining == 0) continue;
+    MapChunk next = chunk->map;
+    for (auto& replicas : next.shards) {
+      std::erase_if(replicas, [&](const MapReplica& one) {
+        return one.state == ReplicaState::kDraining && IsDead(core.state(), one.node);
+      });
+    }
+    if (next != chunk->map) change.chunks.push_back(std::move(next));
+  }
+  (void)core.Commit(std::move(change));  // repeated at the next tick when it failed
 }
 
 void Remove(Core& core, const TableEntry& table) {
@@ -52,24 +68,32 @@ void Remove(Core& core, const TableEntry& table) {
     contact.loads_sent.erase(uid);
     contact.retires_sent.erase(uid);
   }
-  std::erase_if(core.not_before,
-                [&](const auto& entry) { return entry.first.second.table == uid; });
+  const auto of_table = [&](const auto& entry) { return entry.first.second.table == uid; };
+  std::erase_if(core.not_before, of_table);
+  std::erase_if(core.failed_loads, of_table);
 }
 
 }  // namespace
 
 void DriveRetiring(Core& core) {
-  std::vector<TableUid> retiring;
+  std::vector<TableUid> retiring, serving;
   for (const auto& [uid, table] : core.state().tables) {
     const TableState state = table->record.state;
     if (state == TableState::kDeleting || state == TableState::kFailed) retiring.push_back(uid);
+    if (state == TableState::kReady && table->counts().draining > 0) serving.push_back(uid);
+  }
+  for (const TableUid& uid : serving) {
+    const std::shared_ptr<const ClusterState> before = core.registry->snapshot();
+    ForgetDead(core, *before->FindTable(uid));
+    const std::shared_ptr<const ClusterState> after = core.registry->snapshot();
+    CommandRetirements(core, *after->FindTable(uid));
   }
   for (const TableUid& uid : retiring) {
     const std::shared_ptr<const ClusterState> before = core.registry->snapshot();
     Drain(core, *before->FindTable(uid));
     const std::shared_ptr<const ClusterState> drained = core.registry->snapshot();
     const TableEntry& table = *drained->FindTable(uid);
-    SendRetirements(core, table);
+    CommandRetirements(core, table);
     const ReplicaCounts counts = table.counts();
     if (table.record.state == TableState::kDeleting &&
         counts.loading + counts.serving + counts.draining == 0) {

@@ -7,7 +7,7 @@
 namespace engram::placement {
 
 absl::Status Core::Commit(Change change) {
-  if (change.empty()) return absl::OkStatus();
+  if (change.nothing()) return absl::OkStatus();
   absl::StatusOr<std::shared_ptr<const MapDelta>> delta = registry->Commit(std::move(change));
   if (delta.ok()) {
     changed = true;
@@ -46,7 +46,7 @@ std::uint64_t Core::SendCommand(const NodeId& node, SentCommand sent,
 }
 
 absl::StatusOr<Placements> Core::PlanFor(const TableRecord& table, const ShardLayout& layout,
-                                   const std::vector<MapChunk>& chunks) {
+                                         const std::vector<MapChunk>& chunks) {
   const Clock* stopwatch = options.stopwatch;
   const Instant start = stopwatch == nullptr ? Instant() : stopwatch->Now();
   absl::StatusOr<Placements> plan = PlaceTable(state(), table, layout, chunks);
@@ -82,6 +82,8 @@ struct Dispatch {
   void operator()(const LoadAsked& asked) { LoadTable(core, asked.call, asked.request); }
   void operator()(const DeleteAsked& asked) { DeleteTable(core, asked.call, asked.request); }
   void operator()(const AliasAsked& asked) { SetAlias(core, asked.call, asked.request); }
+  void operator()(const IntentAsked& asked) { SetNodeIntent(core, asked.call, asked.request); }
+  void operator()(const MoveAsked& asked) { MoveShard(core, asked.call, asked.request); }
   void operator()(const Tick&) { core.changed = true; }
 };
 
@@ -90,6 +92,8 @@ void RunDuties(Core& core) {
   WatchLiveness(core);
   FailTables(core);
   ReplaceLost(core);
+  EvacuateNodes(core);
+  DriveMoves(core);
   DriveLoading(core);
   CommitReady(core);
   DriveRetiring(core);

@@ -10,6 +10,7 @@
 // only; snapshot() may be read anywhere.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -58,6 +59,23 @@ struct AliasRequest {
   bool dry_run = false;
 };
 
+// What a node is wanted for. A drain moves its replicas away; an uncordon ends a drain, too.
+enum class NodeIntent : std::uint8_t { kCordon, kUncordon, kDrain };
+struct IntentRequest {
+  CallerId caller;
+  NodeId node;
+  NodeIntent intent = NodeIntent::kCordon;
+  bool dry_run = false;
+};
+struct MoveRequest {
+  CallerId caller;
+  TableName table;
+  ShardIndex shard;
+  NodeId from;  // empty: the only node that has the shard
+  NodeId to;
+  bool dry_run = false;
+};
+
 // ---- events ----
 // A stream began; it must say hello within hello_within.
 struct LinkOpened {
@@ -82,9 +100,17 @@ struct AliasAsked {
   CallId call;
   AliasRequest request;
 };
+struct IntentAsked {
+  CallId call;
+  IntentRequest request;
+};
+struct MoveAsked {
+  CallId call;
+  MoveRequest request;
+};
 struct Tick {};
-using Event =
-    std::variant<LinkOpened, NodeSaid, LinkBroke, LoadAsked, DeleteAsked, AliasAsked, Tick>;
+using Event = std::variant<LinkOpened, NodeSaid, LinkBroke, LoadAsked, DeleteAsked, AliasAsked,
+                           IntentAsked, MoveAsked, Tick>;
 
 // ---- actions ----
 struct SendToNode {
@@ -100,6 +126,20 @@ struct Answer {
   CallId call;
   absl::StatusOr<TableRecord> table;
 };
+// The node as it is wanted now; for a drain, where its replicas would go as things stand.
+struct IntentReply {
+  NodeRecord node;
+  std::vector<MoveRecord> moves;
+  std::uint64_t moves_more = 0;  // not named here
+};
+struct IntentAnswer {
+  CallId call;
+  absl::StatusOr<IntentReply> node;
+};
+struct MoveAnswer {
+  CallId call;
+  absl::StatusOr<MoveRecord> move;
+};
 struct MapChanged {
   std::shared_ptr<const MapDelta> delta;
 };
@@ -111,7 +151,8 @@ struct Say {
 struct Deposed {
   absl::Status why;
 };
-using Action = std::variant<SendToNode, CloseLink, Answer, MapChanged, Say, Deposed>;
+using Action =
+    std::variant<SendToNode, CloseLink, Answer, IntentAnswer, MoveAnswer, MapChanged, Say, Deposed>;
 
 struct ControllerOptions {
   Duration heartbeat_every = std::chrono::seconds(1);
@@ -120,6 +161,13 @@ struct ControllerOptions {
   Duration inspection_timeout = std::chrono::seconds(60);
   // A load or retirement that a node refused is sent again after this.
   Duration retry_after = std::chrono::seconds(5);
+  // Replicas of a node that was dead for so long are made elsewhere.
+  Duration repair_after = std::chrono::minutes(1);
+  // Between the epoch at which both copies serve and that at which the old one goes.
+  Duration move_settle = std::chrono::milliseconds(500);
+  // Moves at one time that a node gives or takes, and in all.
+  std::uint32_t moves_per_node = 4;
+  std::uint32_t moves_per_pool = 64;
   // Milliseconds since 1970, for people.
   std::function<std::int64_t()> unix_ms = [] { return std::int64_t{0}; };
   const Clock* stopwatch = nullptr;  // measures plans; null = they are not measured
@@ -132,6 +180,9 @@ struct Counters {
   std::uint64_t commits_failed = 0;
   std::uint64_t loaded_bytes = 0;
   std::uint64_t plans = 0, plan_ns = 0;
+  std::uint64_t replicas_suspect = 0;               // that a scrubber found to be wrong
+  std::array<std::uint64_t, 5> moves_done = {};     // by MoveKind
+  std::array<std::uint64_t, 5> moves_dropped = {};  // by MoveKind
 };
 
 struct Core;

@@ -32,7 +32,7 @@ void ControllerLoop::Start(Outlets outlets) {
 }
 
 void ControllerLoop::Stop() {
-  std::map<CallId, Called> calls;
+  std::map<CallId, AnyCalled> calls;
   {
     MutexLock lock(&mutex_);
     stopping_ = true;
@@ -41,7 +41,9 @@ void ControllerLoop::Stop() {
   }
   if (thread_.joinable()) thread_.join();
   for (auto& [id, called] : calls) {
-    called(absl::UnavailableError("the controller is stopping; try again"));
+    std::visit(
+        [](auto& one) { one(absl::UnavailableError("the controller is stopping; try again")); },
+        called);
   }
 }
 
@@ -55,8 +57,8 @@ void ControllerLoop::Post(Event event, std::function<void()> handled) {
   if (!stopping_) items_.push_back({std::move(event), std::move(handled)});
 }
 
-template <class Asked, class Request>
-void ControllerLoop::Ask(Request request, Called called) {
+template <class Asked, class Request, class CalledType>
+void ControllerLoop::Ask(Request request, CalledType called) {
   absl::Status why;
   {
     MutexLock lock(&mutex_);
@@ -75,6 +77,19 @@ void ControllerLoop::Ask(Request request, Called called) {
   called(why);
 }
 
+template <class CalledType, class Result>
+void ControllerLoop::Reply(CallId call, Result result) {
+  CalledType called;
+  {
+    MutexLock lock(&mutex_);
+    const auto it = calls_.find(call);
+    if (it == calls_.end()) return;
+    called = std::move(std::get<CalledType>(it->second));
+    calls_.erase(it);
+  }
+  called(std::move(result));
+}
+
 void ControllerLoop::Load(LoadRequest request, Called called) {
   Ask<LoadAsked>(std::move(request), std::move(called));
 }
@@ -85,6 +100,14 @@ void ControllerLoop::Delete(DeleteRequest request, Called called) {
 
 void ControllerLoop::SetAlias(AliasRequest request, Called called) {
   Ask<AliasAsked>(std::move(request), std::move(called));
+}
+
+void ControllerLoop::SetNodeIntent(IntentRequest request, IntentCalled called) {
+  Ask<IntentAsked>(std::move(request), std::move(called));
+}
+
+void ControllerLoop::MoveShard(MoveRequest request, MoveCalled called) {
+  Ask<MoveAsked>(std::move(request), std::move(called));
 }
 
 std::shared_ptr<const ClusterState> ControllerLoop::snapshot() const {
@@ -141,18 +164,6 @@ void ControllerLoop::Publish() {
   MutexLock lock(&mutex_);
   published_ = controller_->snapshot();
   counters_ = controller_->counters();
-}
-
-void ControllerLoop::Do(Answer& action) {
-  Called called;
-  {
-    MutexLock lock(&mutex_);
-    const auto it = calls_.find(action.call);
-    if (it == calls_.end()) return;
-    called = std::move(it->second);
-    calls_.erase(it);
-  }
-  called(std::move(action.table));
 }
 
 }  // namespace engram::placement

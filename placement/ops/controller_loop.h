@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <variant>
 
 #include "absl/base/thread_annotations.h"
 #include "engram/clock.h"
@@ -31,6 +32,8 @@ class ControllerLoop {
     std::function<void(const absl::Status&)> deposed;
   };
   using Called = std::function<void(absl::StatusOr<TableRecord>)>;
+  using IntentCalled = std::function<void(absl::StatusOr<IntentReply>)>;
+  using MoveCalled = std::function<void(absl::StatusOr<MoveRecord>)>;
   static constexpr std::size_t kMaxCalls = 1024;
 
   // `clock` must outlive the loop. The thread starts with Start.
@@ -47,6 +50,8 @@ class ControllerLoop {
   void Load(LoadRequest request, Called called);
   void Delete(DeleteRequest request, Called called);
   void SetAlias(AliasRequest request, Called called);
+  void SetNodeIntent(IntentRequest request, IntentCalled called);
+  void MoveShard(MoveRequest request, MoveCalled called);
 
   std::shared_ptr<const ClusterState> snapshot() const;
   Counters counters() const;
@@ -61,11 +66,17 @@ class ControllerLoop {
   void Run();
   void Feed(Event event);
   void Publish();
-  template <class Asked, class Request>
-  void Ask(Request request, Called called);
+  using AnyCalled = std::variant<Called, IntentCalled, MoveCalled>;
+  template <class Asked, class Request, class CalledType>
+  void Ask(Request request, CalledType called);
+  // Answers the call, if it is still known.
+  template <class CalledType, class Result>
+  void Reply(CallId call, Result result);
   void Do(SendToNode& action) { outlets_.send(action.link, std::move(action.message)); }
   void Do(CloseLink& action) { outlets_.close(action.link, action.why); }
-  void Do(Answer& action);
+  void Do(Answer& action) { Reply<Called>(action.call, std::move(action.table)); }
+  void Do(IntentAnswer& action) { Reply<IntentCalled>(action.call, std::move(action.node)); }
+  void Do(MoveAnswer& action) { Reply<MoveCalled>(action.call, std::move(action.move)); }
   void Do(MapChanged&) {}
   void Do(Say& action) { outlets_.say(action.text); }
   void Do(Deposed& action) { outlets_.deposed(action.why); }
@@ -82,7 +93,7 @@ class ControllerLoop {
   std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::map<CallId, Called> calls_ ABSL_GUARDED_BY(mutex_);
+  std::map<CallId, AnyCalled> calls_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<const ClusterState> published_ ABSL_GUARDED_BY(mutex_);
   Counters counters_ ABSL_GUARDED_BY(mutex_);
   std::thread thread_;

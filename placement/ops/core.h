@@ -28,6 +28,9 @@ struct NodeContact {
   NodeLive live;
   // Told on this link already.
   std::map<TableUid, std::set<ShardIndex>> loads_sent, retires_sent;
+  // Replicas that it was told to drop because the state does not have them; what it says of them
+  // counts for nothing until it says that they are gone.
+  std::set<ShardKey> unwanted;
 };
 
 // A process that says hello while another of the same NodeId has a stream: it waits until the other
@@ -78,6 +81,11 @@ struct Core {
   std::map<TableUid, LoadProgress> progress;
   std::map<std::pair<NodeId, ShardKey>, Instant> not_before;  // when a load may be sent again
   std::map<TableUid, std::string> failures;                   // Loading tables to be failed
+  std::map<NodeId, Instant> dead_since;                       // as this controller knows it
+  std::map<ShardKey, Instant> both_serve_since;               // of moves
+  Instant next_evacuation{};
+  std::map<ShardKey, std::string> move_notes;
+  std::map<std::pair<NodeId, ShardKey>, std::uint32_t> failed_loads;  // in a row
   std::uint64_t last_command = 0;
   bool changed = false;  // duties have something to look at
 
@@ -93,7 +101,7 @@ struct Core {
                             std::variant<LoadReplicas, RetireReplicas, InspectSource> body);
   // PlaceTable, counted and measured.
   absl::StatusOr<Placements> PlanFor(const TableRecord& table, const ShardLayout& layout,
-                               const std::vector<MapChunk>& chunks);
+                                     const std::vector<MapChunk>& chunks);
   void SayLine(std::string text) { actions.push_back(Say{std::move(text)}); }
 };
 

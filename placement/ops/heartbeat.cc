@@ -17,8 +17,10 @@ void Heartbeat(Core& core, LinkId link, const NodeHeartbeat& heartbeat) {
   const NodeId node = it->second.node;
   NodeContact& contact = core.contacts[node];
   contact.heard = core.now;
-  contact.live = {heartbeat.tiers, heartbeat.sessions, heartbeat.retirements_pending,
-                  core.options.unix_ms()};
+  contact.live.tiers = heartbeat.tiers;
+  contact.live.sessions = heartbeat.sessions;
+  contact.live.retirements_pending = heartbeat.retirements_pending;
+  contact.live.last_seen_unix_ms = core.options.unix_ms();
   ReconsiderNewcomers(core, node);
 
   ChunkEdits edits(core.state());

@@ -26,6 +26,16 @@ void InspectionEnded(Core& core, std::size_t index, absl::StatusOr<Inspection> f
 void InspectElsewhere(Core& core, std::size_t index, const absl::Status& why);
 // delete_table.cc
 void DeleteTable(Core& core, CallId call, const DeleteRequest& request);
+// node_intent.cc: cordon, uncordon, drain.
+void SetNodeIntent(Core& core, CallId call, const IntentRequest& request);
+// move_shard.cc
+void MoveShard(Core& core, CallId call, const MoveRequest& request);
+// Why the move may not be stored; OK when it may.
+absl::Status CheckMove(const Core& core, const MoveRecord& move);
+// The one way for plans to be carried out: stores those moves that are possible now; duties do the
+// rest. The others are left out without a word: the next plan sees why. Returns how many were
+// stored.
+std::size_t TakeMoves(Core& core, std::vector<MoveRecord> moves);
 // set_alias.cc
 void SetAlias(Core& core, CallId call, const AliasRequest& request);
 
@@ -33,6 +43,9 @@ void SetAlias(Core& core, CallId call, const AliasRequest& request);
 // knows are added to `unknown`.
 void TakeReport(Core& core, const NodeId& node, const ReplicaReport& report, ChunkEdits& edits,
                 std::map<TableUid, std::vector<ShardIndex>>& unknown);
+// Tells a node to retire replicas, naming who serves each of them. REQUIRES: Reachable(node).
+void SendRetirements(Core& core, const NodeId& node, const TableUid& table,
+                     const std::vector<ShardIndex>& shards);
 // Tells a node to drop replicas that the state does not have.
 void RetireUnknown(Core& core, const NodeId& node,
                    const std::map<TableUid, std::vector<ShardIndex>>& unknown);

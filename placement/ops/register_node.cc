@@ -87,6 +87,7 @@ void Bind(Core& core, LinkId link, const NodeHello& hello, Incarnation incarnati
   contact.live.last_seen_unix_ms = core.options.unix_ms();
   contact.loads_sent.clear();
   contact.retires_sent.clear();
+  contact.unwanted.clear();
   core.links[link] = {hello.node, incarnation};
 }
 
@@ -112,6 +113,10 @@ void Welcome(Core& core, LinkId link, const NodeHello& hello) {
                     core.options.unix_ms()};
   const bool new_process = known == nullptr || known->incarnation != incarnation;
   if (!new_process) record.joined_unix_ms = known->joined_unix_ms;
+  if (known != nullptr) {
+    record.cordoned = known->cordoned;
+    record.draining = known->draining;
+  }
   if (known == nullptr || *known != record) change.nodes.push_back(record);
   if (incarnation > core.state().last_incarnation) change.last_incarnation = incarnation;
   ChunkEdits edits(core.state());

@@ -1,5 +1,7 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
-#include "placement/duties/duties.h"
+#include "engram/shard_sum.h"
 #include "placement/ops/ops.h"
 
 namespace engram::placement {
@@ -50,13 +52,27 @@ void LoadFailed(Core& core, const NodeId& node, const TableEntry& table, const S
     core.failures.try_emplace(table.record.uid, text);
     core.changed = true;
   }
+  ++core.failed_loads[{node, key}];
+  if (core.state().moves.contains(key)) core.move_notes[key] = text;
   core.not_before[{node, key}] = core.now + core.options.retry_after;
   core.contacts[node].loads_sent[key.table].erase(key.shard);
+}
+
+// The node's scrubber found bytes that are not what was loaded: it is retiring the replica, and
+// makes it anew when it is told so after that.
+void Suspect(Core& core, const NodeId& node, const TableEntry& table, const ReplicaReport& report,
+             MapReplica& replica) {
+  if (replica.state != ReplicaState::kServing) return;
+  ++core.counters.replicas_suspect;
+  core.SayLine(absl::StrCat("withdrawn: ", Where(table, node, report.shard.shard), ": ",
+                            report.error.message(), "; it will be made anew"));
+  replica.state = ReplicaState::kLoading;
 }
 
 void Serves(Core& core, const NodeId& node, const TableEntry& table, const ReplicaReport& report,
             MapReplica& replica, std::map<TableUid, std::vector<ShardIndex>>& unwanted) {
   if (replica.state == ReplicaState::kDraining) return;
+  if (core.contacts[node].unwanted.contains(report.shard)) return;
   const bool known = replica.state == ReplicaState::kServing;
   if (report.block_crcs.empty()) {
     // Without checksums only what was compared before is believed; DriveLoading asks for them.
@@ -71,6 +87,7 @@ void Serves(Core& core, const NodeId& node, const TableEntry& table, const Repli
     return;
   }
   replica.state = ReplicaState::kServing;
+  core.failed_loads.erase({node, report.shard});
   if (known) return;
   ++core.counters.loads_done;
   core.counters.loaded_bytes += table.layout->StoredBytes(report.shard.shard);
@@ -93,6 +110,13 @@ void TakeReport(Core& core, const NodeId& node, const ReplicaReport& report, Chu
     const bool holds =
         report.state == ReplicaState::kLoading || report.state == ReplicaState::kServing;
     if (holds && report.error.ok()) unknown[key.table].push_back(key.shard);
+    if (report.state == ReplicaState::kRetired) core.contacts[node].unwanted.erase(key);
+    return;
+  }
+  if (report.state == ReplicaState::kDraining && replica->state != ReplicaState::kDraining) {
+    // The node withdraws it by itself, or was told to by an earlier state: it does not serve.
+    if (!report.error.ok()) return Suspect(core, node, *table, report, *replica);
+    replica->state = ReplicaState::kLoading;
     return;
   }
   if (!report.error.ok() && replica->state != ReplicaState::kDraining) {
@@ -106,6 +130,9 @@ void TakeReport(Core& core, const NodeId& node, const ReplicaReport& report, Chu
     case ReplicaState::kDraining: return;
     case ReplicaState::kRetired: break;
   }
+  core.contacts[node].unwanted.erase(key);
+  core.contacts[node].loads_sent[key.table].erase(key.shard);
+  core.contacts[node].retires_sent[key.table].erase(key.shard);
   if (replica->state == ReplicaState::kDraining) {
     ++core.counters.retires_done;
     std::erase_if(edits.Replicas(key), [&](const auto& one) { return one.node == node; });
@@ -113,7 +140,25 @@ void TakeReport(Core& core, const NodeId& node, const ReplicaReport& report, Chu
   }
   // Gone though it is wanted: it is loaded again.
   replica->state = ReplicaState::kLoading;
-  core.contacts[node].loads_sent[key.table].erase(key.shard);
+}
+
+void SendRetirements(Core& core, const NodeId& node, const TableUid& table,
+                     const std::vector<ShardIndex>& shards) {
+  // One command names one list of successors.
+  const auto order = [](const std::vector<Successor>& a, const std::vector<Successor>& b) {
+    return std::lexicographical_compare(
+        a.begin(), a.end(), b.begin(), b.end(),
+        [](const Successor& x, const Successor& y) { return x.node < y.node; });
+  };
+  std::map<std::vector<Successor>, std::vector<ShardIndex>, decltype(order)> groups(order);
+  for (ShardIndex shard : shards) {
+    groups[core.state().Servers({table, shard}, node)].push_back(shard);
+  }
+  for (const auto& [successors, part] : groups) {
+    core.counters.retires_commanded += part.size();
+    core.SendCommand(node, {node, table, part, SentCommand::Kind::kRetire},
+                     RetireReplicas{table, part, successors});
+  }
 }
 
 void RetireUnknown(Core& core, const NodeId& node,
@@ -122,8 +167,8 @@ void RetireUnknown(Core& core, const NodeId& node,
   for (const auto& [table, shards] : unknown) {
     core.SayLine(absl::StrCat("node ", node.name, " holds ", shards.size(),
                               " replicas that it should not; retiring them"));
-    core.SendCommand(node, {node, table, shards, SentCommand::Kind::kRetire},
-                     RetireReplicas{table, shards, {}});
+    for (ShardIndex shard : shards) core.contacts[node].unwanted.insert({table, shard});
+    SendRetirements(core, node, table, shards);
   }
 }
 

@@ -41,11 +41,13 @@ PlanTable Described(const TableRecord& table, const ShardLayout& layout) {
           layout.stride(), {}};
 }
 
-void AddShards(const MapChunk& chunk, const ShardLayout& layout, TableState state,
-               const std::map<NodeId, std::uint32_t>& numbers, PlanTable* table) {
+void AddShards(const ClusterState& pool, const MapChunk& chunk, const ShardLayout& layout,
+               TableState state, const std::map<NodeId, std::uint32_t>& numbers, PlanTable* table) {
   for (const std::vector<MapReplica>& replicas : chunk.shards) {
     PlanShard shard;
-    shard.bytes = layout.StoredBytes(ShardIndex(static_cast<std::uint32_t>(table->shards.size())));
+    const ShardIndex index(static_cast<std::uint32_t>(table->shards.size()));
+    shard.bytes = layout.StoredBytes(index);
+    shard.moving = pool.moves.contains({chunk.table, index});
     for (const MapReplica& replica : replicas) {
       const auto node = numbers.find(replica.node);
       if (node == numbers.end()) continue;
@@ -66,7 +68,13 @@ std::vector<PlanNode> NodesOf(const ClusterState& state) {
     PlanNode& node = nodes.emplace_back();
     node.id = id;
     node.failure_domain = record->failure_domain;
-    if (!record->alive) node.mode = NodeMode::kDead;
+    if (!record->alive) {
+      node.mode = NodeMode::kDead;
+    } else if (record->draining) {
+      node.mode = NodeMode::kDraining;
+    } else if (record->cordoned) {
+      node.mode = NodeMode::kCordoned;
+    }
     const auto live = state.live.find(id);
     const TierCapacity* tier =
         Dram(*record, live == state.live.end() ? nullptr : live->second.get());
@@ -82,7 +90,7 @@ PlanTable TableOf(const ClusterState& state, const TableRecord& table, const Sha
                   const std::vector<MapChunk>& chunks) {
   PlanTable out = Described(table, layout);
   const std::map<NodeId, std::uint32_t> numbers = Numbers(state);
-  for (const MapChunk& chunk : chunks) AddShards(chunk, layout, table.state, numbers, &out);
+  for (const MapChunk& chunk : chunks) AddShards(state, chunk, layout, table.state, numbers, &out);
   return out;
 }
 
@@ -94,7 +102,7 @@ PoolView ViewOf(const ClusterState& state, const ShardReads& reads) {
     if (table->record.state != TableState::kReady) continue;
     PlanTable& out = view.tables.emplace_back(Described(table->record, *table->layout));
     for (const auto& chunk : table->chunks) {
-      AddShards(chunk->map, *table->layout, table->record.state, numbers, &out);
+      AddShards(state, chunk->map, *table->layout, table->record.state, numbers, &out);
     }
     const std::vector<double> heat = reads ? reads(uid) : std::vector<double>();
     for (std::size_t i = 0; i < std::min(heat.size(), out.shards.size()); ++i) {

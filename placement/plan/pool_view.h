@@ -16,8 +16,9 @@ using ShardReads = std::function<std::vector<double>(const TableUid&)>;
 // Nodes in order of name. Free bytes are a node's DRAM capacity less what is assigned to it or what
 // it says it has allocated, whichever is more, less 2 MiB and 1/128 for partly filled pages.
 std::vector<PlanNode> NodesOf(const ClusterState& state);
-// One table with the replicas of `chunks`. Replicas on the way (Loading or Draining ones of a Ready
-// table) mark their shard as moving; nodes that the state does not know are left out.
+// One table with the replicas of `chunks`. A stored move, and replicas on the way (Loading or
+// Draining ones of a Ready table), mark their shard as moving; nodes that the state does not know
+// are left out.
 PlanTable TableOf(const ClusterState& state, const TableRecord& table, const ShardLayout& layout,
                   const std::vector<MapChunk>& chunks);
 // The whole pool: its Ready tables. Others only take room.

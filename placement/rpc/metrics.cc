@@ -52,11 +52,19 @@ MetricFamily TableStates(const ClusterState& state) {
 }
 
 MetricFamily Moves(const Counters& counters) {
-  MetricFamily family =
-      Family("engram_moves_total", "Replicas loaded and retired.", MetricType::Counter);
+  MetricFamily family = Family(
+      "engram_moves_total", "Replicas loaded and retired; moves that ended.", MetricType::Counter);
   Add(family, static_cast<double>(counters.loads_done), {{"kind", "load"}, {"result", "ok"}});
   Add(family, static_cast<double>(counters.loads_failed), {{"kind", "load"}, {"result", "failed"}});
   Add(family, static_cast<double>(counters.retires_done), {{"kind", "retire"}, {"result", "ok"}});
+  for (MoveKind kind :
+       {MoveKind::kBalance, MoveKind::kDrain, MoveKind::kRepair, MoveKind::kManual}) {
+    const auto at = static_cast<std::size_t>(kind);
+    const std::string name(Name(kind));
+    Add(family, static_cast<double>(counters.moves_done[at]), {{"kind", name}, {"result", "ok"}});
+    Add(family, static_cast<double>(counters.moves_dropped[at]),
+        {{"kind", name}, {"result", "dropped"}});
+  }
   return family;
 }
 
@@ -109,6 +117,11 @@ std::vector<MetricFamily> ControllerMetrics::Collect() const {
   out.push_back(Moves(counters));
   out.push_back(Single("engram_move_bytes_total", "Stored bytes of the replicas loaded.",
                        MetricType::Counter, static_cast<double>(counters.loaded_bytes)));
+  out.push_back(Single("engram_moves_under_way", "Moves stored and not ended.", MetricType::Gauge,
+                       static_cast<double>(state->moves.size())));
+  out.push_back(Single("engram_replicas_suspect_total",
+                       "Replicas that a scrubber found to be wrong and that were withdrawn.",
+                       MetricType::Counter, static_cast<double>(counters.replicas_suspect)));
   out.push_back(PlanSeconds(counters));
   return out;
 }

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "placement/rpc/calls.h"
 #include "placement/rpc/map_watcher.h"
 #include "placement/rpc/streams.h"
 #include "proto/convert.h"
@@ -14,10 +15,6 @@ constexpr std::size_t kTokenPieceEntries = 256 << 10;  // 1 MiB
 
 absl::StatusOr<TableName> NameOf(const std::string& name, const std::string& version) {
   return TableName::Parse(name + "@" + version);
-}
-
-CallerId CallerOf(const v1::Caller& caller) {
-  return {caller.client(), caller.tenant(), caller.request_id()};
 }
 
 absl::StatusOr<LoadRequest> LoadFromWire(const v1::LoadTableRequest& request) {
@@ -57,32 +54,6 @@ const TableEntry* FindAny(const ClusterState& state, const TableName& name) {
     if (table->record.name == name) return table.get();
   }
   return nullptr;
-}
-
-grpc::ServerUnaryReactor* Finish(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(wire::ToGrpc(status));
-  return reactor;
-}
-
-v1::Node ToWireNode(const NodeRecord& node, const NodeLive* live) {
-  v1::Node out;
-  out.set_node(node.id.name);
-  out.set_incarnation(node.incarnation.value());
-  out.set_endpoint(node.endpoint);
-  out.set_failure_domain(node.failure_domain);
-  out.set_version(node.version);
-  out.set_alive(node.alive);
-  out.set_joined_unix_ms(node.joined_unix_ms);
-  const std::vector<TierCapacity>& tiers =
-      live != nullptr && !live->tiers.empty() ? live->tiers : node.tiers;
-  for (const TierCapacity& tier : tiers) *out.add_tiers() = wire::ToWire(tier);
-  if (live != nullptr) {
-    out.set_sessions(live->sessions);
-    out.set_retirements_pending(live->retirements_pending);
-    out.set_last_seen_unix_ms(live->last_seen_unix_ms);
-  }
-  return out;
 }
 
 v1::ListShardsResponse ToWireShards(const TableEntry& table, std::size_t chunk) {
@@ -184,31 +155,6 @@ grpc::ServerUnaryReactor* PoolService::ListTables(grpc::CallbackServerContext* c
     *to->mutable_table() = wire::ToWire(table->record);
     to->set_shards_serving(table->counts().shards_serving);
     to->set_shards_total(table->layout->shards());
-  }
-  return Finish(context, absl::OkStatus());
-}
-
-grpc::ServerUnaryReactor* PoolService::ListNodes(grpc::CallbackServerContext* context,
-                                                 const v1::ListNodesRequest*,
-                                                 v1::ListNodesResponse* response) {
-  const std::shared_ptr<const ClusterState> state = loop_->snapshot();
-  std::map<NodeId, std::pair<std::uint64_t, std::uint64_t>> replicas;  // serving, loading
-  for (const auto& [uid, table] : state->tables) {
-    for (const auto& chunk : table->chunks) {
-      for (const auto& shard : chunk->map.shards) {
-        for (const MapReplica& replica : shard) {
-          replicas[replica.node].first += replica.state == ReplicaState::kServing;
-          replicas[replica.node].second += replica.state == ReplicaState::kLoading;
-        }
-      }
-    }
-  }
-  for (const auto& [id, node] : state->nodes) {
-    const auto live = state->live.find(id);
-    auto* to = response->add_nodes();
-    *to = ToWireNode(*node, live == state->live.end() ? nullptr : live->second.get());
-    to->set_replicas_serving(replicas[id].first);
-    to->set_replicas_loading(replicas[id].second);
   }
   return Finish(context, absl::OkStatus());
 }

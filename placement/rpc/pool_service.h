@@ -40,6 +40,21 @@ class PoolService final : public v1::PoolService::CallbackService {
   grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context,
                                       const v1::ListNodesRequest* request,
                                       v1::ListNodesResponse* response) override;
+  grpc::ServerUnaryReactor* CordonNode(grpc::CallbackServerContext* context,
+                                       const v1::CordonNodeRequest* request,
+                                       v1::CordonNodeResponse* response) override;
+  grpc::ServerUnaryReactor* UncordonNode(grpc::CallbackServerContext* context,
+                                         const v1::UncordonNodeRequest* request,
+                                         v1::UncordonNodeResponse* response) override;
+  grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
+                                      const v1::DrainNodeRequest* request,
+                                      v1::DrainNodeResponse* response) override;
+  grpc::ServerUnaryReactor* MoveShard(grpc::CallbackServerContext* context,
+                                      const v1::MoveShardRequest* request,
+                                      v1::MoveShardResponse* response) override;
+  grpc::ServerUnaryReactor* ListMoves(grpc::CallbackServerContext* context,
+                                      const v1::ListMovesRequest* request,
+                                      v1::ListMovesResponse* response) override;
   grpc::ServerWriteReactor<v1::ListShardsResponse>* ListShards(
       grpc::CallbackServerContext* context, const v1::ListShardsRequest* request) override;
   grpc::ServerWriteReactor<v1::GetTokenMapResponse>* GetTokenMap(

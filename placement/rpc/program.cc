@@ -32,6 +32,9 @@ absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenLoop(const Settings& setting
   options.heartbeat_every = settings.Time("heartbeat_every");
   options.dead_after = settings.Time("dead_after");
   options.inspection_timeout = settings.Time("inspection_timeout");
+  options.repair_after = settings.Time("repair_after");
+  options.moves_per_node = static_cast<std::uint32_t>(settings.Integer("moves_per_node"));
+  options.moves_per_pool = static_cast<std::uint32_t>(settings.Integer("moves_per_pool"));
   options.unix_ms = UnixMs;
   options.stopwatch = &SystemClock::Get();
   auto controller =
@@ -104,6 +107,27 @@ Program PlacementProgram() {
                {},
                "1s",
                "1h"},
+              {"repair_after",
+               SettingType::kDuration,
+               "1m",
+               "The replicas of a node that was dead for so long are made elsewhere.",
+               {},
+               "100ms",
+               "168h"},
+              {"moves_per_node",
+               SettingType::kInteger,
+               "4",
+               "Shards that one node gives or takes at one time.",
+               {},
+               "1",
+               "1024"},
+              {"moves_per_pool",
+               SettingType::kInteger,
+               "64",
+               "Shards that move at one time.",
+               {},
+               "1",
+               "4096"},
               {"reflection", SettingType::kBool, "false", "Serve gRPC reflection.", {}, "", ""},
           }};
 }

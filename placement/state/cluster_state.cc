@@ -70,6 +70,34 @@ const TableEntry* ClusterState::FindAlias(const TableName& alias) const {
   return nullptr;
 }
 
+const MapReplica* ClusterState::FindReplica(const ShardKey& shard, const NodeId& node) const {
+  const TableEntry* table = FindTable(shard.table);
+  if (table == nullptr) return nullptr;
+  for (const MapReplica& replica : table->Replicas(shard.shard)) {
+    if (replica.node == node) return &replica;
+  }
+  return nullptr;
+}
+
+bool ClusterState::MayReceive(const NodeId& id) const {
+  const NodeRecord* node = FindNode(id);
+  return node != nullptr && node->alive && !node->cordoned && !node->draining;
+}
+
+std::vector<Successor> ClusterState::Servers(const ShardKey& shard, const NodeId& except) const {
+  std::vector<Successor> servers;
+  const TableEntry* table = FindTable(shard.table);
+  if (table == nullptr) return servers;
+  for (const MapReplica& replica : table->Replicas(shard.shard)) {
+    const NodeRecord* node = FindNode(replica.node);
+    if (replica.state != ReplicaState::kServing || replica.node == except) continue;
+    if (node != nullptr && node->alive) {
+      servers.push_back({node->id, node->incarnation, node->endpoint});
+    }
+  }
+  return servers;
+}
+
 std::map<NodeId, std::uint64_t> ClusterState::AssignedBytes() const {
   std::map<NodeId, std::uint64_t> bytes;
   for (const auto& [uid, table] : tables) {
@@ -86,6 +114,28 @@ std::map<NodeId, std::uint64_t> ClusterState::AssignedBytes() const {
   return bytes;
 }
 
+std::map<NodeId, std::uint64_t> ClusterState::FreeBytes() const {
+  constexpr std::uint64_t kSlabSlackShare = 128;
+  constexpr std::uint64_t kSlabSlackBytes = std::uint64_t{2} << 20;
+  const std::map<NodeId, std::uint64_t> assigned = AssignedBytes();
+  std::map<NodeId, std::uint64_t> free;
+  for (const auto& [id, node] : nodes) {
+    if (!MayReceive(id)) continue;
+    const auto said = live.find(id);
+    const bool heard = said != live.end() && !said->second->tiers.empty();
+    const auto used_here = assigned.find(id);
+    for (const TierCapacity& tier : heard ? said->second->tiers : node->tiers) {
+      if (tier.tier != Tier::kDram) continue;
+      const std::uint64_t used =
+          std::max(used_here == assigned.end() ? 0 : used_here->second, tier.allocated_bytes);
+      const std::uint64_t left = tier.capacity_bytes - std::min(used, tier.capacity_bytes);
+      free[id] = left - std::min(left, left / kSlabSlackShare + kSlabSlackBytes);
+      break;
+    }
+  }
+  return free;
+}
+
 MapDelta ClusterState::Snapshot() const {
   MapDelta delta;
   delta.to = epoch;
@@ -95,6 +145,25 @@ MapDelta ClusterState::Snapshot() const {
     for (const auto& chunk : table->chunks) delta.chunks.push_back(chunk->map);
   }
   return delta;
+}
+
+std::string_view Name(MoveKind kind) {
+  switch (kind) {
+    case MoveKind::kBalance: return "balance";
+    case MoveKind::kDrain: return "drain";
+    case MoveKind::kRepair: return "repair";
+    case MoveKind::kManual: return "manual";
+  }
+  return "manual";
+}
+
+MoveStep StepOf(const ClusterState& state, const MoveRecord& move) {
+  if (!move.started) return MoveStep::kWaiting;
+  const MapReplica* from = state.FindReplica(move.shard, move.from);
+  if (from != nullptr && from->state == ReplicaState::kDraining) return MoveStep::kRetiring;
+  const MapReplica* to = state.FindReplica(move.shard, move.to);
+  return to != nullptr && to->state == ReplicaState::kServing ? MoveStep::kServing
+                                                              : MoveStep::kPulling;
 }
 
 MapNode ToMapNode(const NodeRecord& node) {

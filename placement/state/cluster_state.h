@@ -12,6 +12,7 @@
 #include "engram/addressing.h"
 #include "engram/ids.h"
 #include "engram/node_protocol.h"
+#include "engram/session.h"
 #include "engram/shard_layout.h"
 #include "engram/shard_map.h"
 #include "engram/table_spec.h"
@@ -28,6 +29,8 @@ struct NodeRecord {
   std::vector<TierCapacity> tiers;
   bool alive = true;
   std::int64_t joined_unix_ms = 0;
+  bool cordoned = false;  // no new replica goes there
+  bool draining = false;  // its replicas move away; cordoned, too
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 
@@ -37,6 +40,23 @@ struct NodeLive {
   std::uint32_t sessions = 0;
   std::uint32_t retirements_pending = 0;
   std::int64_t last_seen_unix_ms = 0;
+  std::string note;  // why its drain waits; the controller's own words
+};
+
+enum class MoveKind : std::uint8_t { kBalance = 1, kDrain = 2, kRepair = 3, kManual = 4 };
+std::string_view Name(MoveKind kind);
+
+// A copy of a shard that is to be somewhere else. The intent is here; how far it is stands in the
+// replicas of the map (StepOf). At most one a shard.
+struct MoveRecord {
+  ShardKey shard;
+  NodeId from;  // empty: one more copy
+  NodeId to;    // empty: one copy less
+  MoveKind kind = MoveKind::kManual;
+  std::string reason;    // for people
+  bool started = false;  // the replica at `to` was added to the map
+  std::int64_t created_unix_ms = 0;
+  friend bool operator==(const MoveRecord&, const MoveRecord&) = default;
 };
 
 struct ReplicaCounts {
@@ -77,6 +97,8 @@ struct ClusterState {
   std::map<NodeId, std::shared_ptr<const NodeLive>> live;
   std::map<TableUid, std::shared_ptr<const TableEntry>> tables;
   std::map<std::string, std::shared_ptr<const TokenMap>> token_maps;  // by digest
+  std::map<ShardKey, std::shared_ptr<const MoveRecord>> moves;
+  std::map<ShardKey, std::string> move_notes;  // why a move waits; not stored
   // The last tables that a request with an id deleted, oldest first, for when it asks again.
   std::map<std::uint64_t, std::shared_ptr<const StoredTable>> deleted;
 
@@ -86,11 +108,25 @@ struct ClusterState {
   const TableEntry* FindTable(const TableName& name) const;
   // The table that NAME@ALIAS names.
   const TableEntry* FindAlias(const TableName& alias) const;
+  // Null when the shard has no replica there.
+  const MapReplica* FindReplica(const ShardKey& shard, const NodeId& node) const;
+  // Alive, and new replicas may go there.
+  bool MayReceive(const NodeId& id) const;
+  // Alive nodes that serve the shard, less `except`, as a reader of another copy may go on there.
+  std::vector<Successor> Servers(const ShardKey& shard, const NodeId& except) const;
+  // Bytes of DRAM that each node which may receive replicas has left: its capacity less what is
+  // assigned to it or what it says it has allocated, whichever is more, less 2 MiB and 1/128 for
+  // partly filled pages.
+  std::map<NodeId, std::uint64_t> FreeBytes() const;
   // Bytes of all replicas assigned to a node, per node.
   std::map<NodeId, std::uint64_t> AssignedBytes() const;
   // The whole map as a delta from the empty map.
   MapDelta Snapshot() const;
 };
+
+enum class MoveStep : std::uint8_t { kWaiting = 1, kPulling = 2, kServing = 3, kRetiring = 4 };
+// How far a move of the state is.
+MoveStep StepOf(const ClusterState& state, const MoveRecord& move);
 
 MapNode ToMapNode(const NodeRecord& node);
 MapTable ToMapTable(const TableRecord& table);

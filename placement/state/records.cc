@@ -150,6 +150,11 @@ std::string TokenMapKey(const std::string& digest, std::uint32_t piece) {
   return absl::StrFormat("%s%08x", TokenMapPrefix(digest), piece);
 }
 
+std::string MoveKey(const ShardKey& shard) {
+  return absl::StrFormat("%s%s/%08x", std::string(kMovePrefix), shard.table.Hex(),
+                         shard.shard.value());
+}
+
 std::string DeletedKey(std::uint64_t number) {
   return absl::StrFormat("%s%016x", std::string(kDeletedPrefix), number);
 }
@@ -171,6 +176,8 @@ std::string Encode(const NodeRecord& node) {
   EncodeTiers(node.tiers, &encoder);
   encoder.Number(node.alive);
   encoder.Signed(node.joined_unix_ms);
+  // Left out where there is none: then it is what programs without drains wrote and read.
+  if (node.cordoned || node.draining) encoder.Number(node.cordoned + 2 * node.draining);
   return encoder.Take();
 }
 
@@ -201,6 +208,19 @@ std::string Encode(const StoredTable& table) {
   if (record.aliases.empty()) return encoder.Take();
   encoder.Number(record.aliases.size());
   for (const std::string& alias : record.aliases) encoder.Text(alias);
+  return encoder.Take();
+}
+
+std::string Encode(const MoveRecord& move) {
+  Encoder encoder(kFormat);
+  encoder.Text(move.shard.table.Hex());
+  encoder.Number(move.shard.shard.value());
+  encoder.Text(move.from.name);
+  encoder.Text(move.to.name);
+  encoder.Number(static_cast<std::uint64_t>(move.kind));
+  encoder.Text(move.reason);
+  encoder.Number(move.started);
+  encoder.Signed(move.created_unix_ms);
   return encoder.Take();
 }
 
@@ -267,6 +287,9 @@ absl::StatusOr<NodeRecord> DecodeNode(const std::string& key, std::string_view b
   node.tiers = DecodeTiers(&decoder);
   node.alive = decoder.Number() != 0;
   node.joined_unix_ms = decoder.Signed();
+  const std::uint64_t intent = decoder.ok() && !decoder.AtEnd() ? decoder.Number() : 0;
+  node.cordoned = (intent & 1) != 0;
+  node.draining = (intent & 2) != 0;
   if (!decoder.AtEnd()) return Unreadable(key);
   return node;
 }
@@ -300,6 +323,21 @@ absl::StatusOr<StoredTable> DecodeTable(const std::string& key, std::string_view
   if (!uid_ok || !decoder.AtEnd()) return Unreadable(key);
   if (!record.spec.Validate().ok() || !record.options.Validate().ok()) return Unreadable(key);
   return table;
+}
+
+absl::StatusOr<MoveRecord> DecodeMove(const std::string& key, std::string_view bytes) {
+  Decoder decoder(bytes, kFormat);
+  MoveRecord move;
+  const bool uid_ok = TableUid::Parse(decoder.Text(), &move.shard.table);
+  move.shard.shard = ShardIndex(Small<std::uint32_t>(&decoder));
+  move.from.name = decoder.Text();
+  move.to.name = decoder.Text();
+  move.kind = Small<MoveKind>(&decoder);
+  move.reason = decoder.Text();
+  move.started = decoder.Number() != 0;
+  move.created_unix_ms = decoder.Signed();
+  if (!uid_ok || !decoder.AtEnd()) return Unreadable(key);
+  return move;
 }
 
 absl::StatusOr<MapChunk> DecodeChunk(const std::string& key, std::string_view bytes) {

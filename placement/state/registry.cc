@@ -73,7 +73,15 @@ class Applier {
           std::make_shared<const std::vector<std::uint64_t>>(std::move(sums.sums));
     }
     for (auto& [uid, entry] : edited_) next_->tables[uid] = std::move(entry);
-    for (const TableUid& uid : change.tables_removed) next_->tables.erase(uid);
+    for (MoveRecord& move : change.moves) {
+      const ShardKey shard = move.shard;
+      next_->moves[shard] = std::make_shared<const MoveRecord>(std::move(move));
+    }
+    for (const ShardKey& shard : change.moves_removed) next_->moves.erase(shard);
+    for (const TableUid& uid : change.tables_removed) {
+      next_->tables.erase(uid);
+      std::erase_if(next_->moves, [&](const auto& entry) { return entry.first.table == uid; });
+    }
     for (StoredTable& table : change.deletes_remembered) {
       const std::uint64_t number = NextDeleted(*next_);
       next_->deleted[number] = std::make_shared<const StoredTable>(std::move(table));
@@ -126,7 +134,7 @@ absl::StatusOr<std::unique_ptr<Registry>> Registry::Open(StateStore* store) {
   if (!status.ok()) return status;
   *state = *registry->state_;
   for (auto read : {&Registry::ReadNodes, &Registry::ReadTables, &Registry::ReadTokenMaps,
-                    &Registry::ReadDeleted}) {
+                    &Registry::ReadDeleted, &Registry::ReadMoves}) {
     status = (registry.get()->*read)(state.get());
     if (!status.ok()) return status;
   }
@@ -243,6 +251,20 @@ absl::Status Registry::ReadDeleted(ClusterState* state) {
   return absl::OkStatus();
 }
 
+absl::Status Registry::ReadMoves(ClusterState* state) {
+  const absl::StatusOr<StoreListing> moves = store_->List(std::string(kMovePrefix));
+  if (!moves.ok()) return moves.status();
+  for (const StoreEntry& entry : moves->entries) {
+    absl::StatusOr<MoveRecord> move = DecodeMove(entry.key, entry.value);
+    if (!move.ok()) return move.status();
+    // A table's moves go with it: a crash may have left some, which RemoveOrphans removes.
+    if (state->FindTable(move->shard.table) == nullptr) continue;
+    const ShardKey shard = move->shard;
+    state->moves[shard] = std::make_shared<const MoveRecord>(*std::move(move));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::string>> Registry::Keys(const std::string& prefix) {
   const absl::StatusOr<StoreListing> listing = store_->List(prefix);
   if (!listing.ok()) return listing.status();
@@ -256,10 +278,11 @@ absl::Status Registry::RemoveOrphans(const ClusterState& state) {
   for (const auto& [uid, table] : state.tables) {
     owners.push_back(ChunkPrefix(uid));
     owners.push_back(SumsPrefix(uid));
+    owners.push_back(std::string(kMovePrefix) + uid.Hex() + "/");
   }
   for (const auto& [digest, map] : state.token_maps) owners.push_back(TokenMapPrefix(digest));
   std::vector<Write> writes;
-  for (const char* prefix : {"chunk/", "sums/", "token_map/"}) {
+  for (const char* prefix : {"chunk/", "sums/", "token_map/", "move/"}) {
     const absl::StatusOr<std::vector<std::string>> keys = Keys(prefix);
     if (!keys.ok()) return keys.status();
     for (const std::string& key : *keys) {
@@ -293,6 +316,10 @@ absl::StatusOr<std::vector<Registry::Write>> Registry::Writes(const Change& chan
     writes.push_back({ChunkKey(chunk.table, chunk.chunk), Encode(chunk)});
   }
   for (const NodeRecord& node : change.nodes) writes.push_back({NodeKey(node.id), Encode(node)});
+  for (const MoveRecord& move : change.moves) writes.push_back({MoveKey(move.shard), Encode(move)});
+  for (const ShardKey& shard : change.moves_removed) {
+    writes.push_back({MoveKey(shard), std::nullopt});
+  }
   for (const StoredTable& table : change.tables) {
     writes.push_back({TableKey(table.record.uid), Encode(table)});
   }
@@ -307,7 +334,8 @@ absl::StatusOr<std::vector<Registry::Write>> Registry::Writes(const Change& chan
   }
   for (const TableUid& uid : change.tables_removed) {
     writes.push_back({TableKey(uid), std::nullopt});
-    for (const std::string& prefix : {ChunkPrefix(uid), SumsPrefix(uid)}) {
+    for (const std::string& prefix :
+         {ChunkPrefix(uid), SumsPrefix(uid), std::string(kMovePrefix) + uid.Hex() + "/"}) {
       const absl::StatusOr<std::vector<std::string>> keys = Keys(prefix);
       if (!keys.ok()) return keys.status();
       for (const std::string& key : *keys) writes.push_back({key, std::nullopt});
@@ -364,9 +392,11 @@ absl::StatusOr<std::shared_ptr<const MapDelta>> Registry::Commit(Change change) 
   return delta;
 }
 
-void Registry::SetLive(std::map<NodeId, std::shared_ptr<const NodeLive>> live) {
+void Registry::SetLive(std::map<NodeId, std::shared_ptr<const NodeLive>> live,
+                       std::map<ShardKey, std::string> move_notes) {
   auto next = std::make_shared<ClusterState>(*state_);
   next->live = std::move(live);
+  next->move_notes = std::move(move_notes);
   state_ = std::move(next);
 }
 

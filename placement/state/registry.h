@@ -33,10 +33,14 @@ struct Change {
   std::vector<MapChunk> chunks;                 // of tables in the state or in `tables`
   std::vector<Sums> sums;
   std::vector<TokenMap> token_maps;
+  std::vector<MoveRecord> moves;
+  std::vector<ShardKey> moves_removed;  // those of removed tables go with them
   std::optional<Incarnation> last_incarnation;
+  // Readers of the map see no difference.
   bool empty() const {
     return nodes.empty() && tables.empty() && tables_removed.empty() && chunks.empty();
   }
+  bool nothing() const { return empty() && moves.empty() && moves_removed.empty(); }
 };
 
 inline constexpr std::size_t kRememberedDeletes = 1024;
@@ -53,8 +57,9 @@ class Registry {
 
   // Returns the map's delta; null when readers of the map see no difference.
   absl::StatusOr<std::shared_ptr<const MapDelta>> Commit(Change change);
-  // Memory only: what nodes said of themselves.
-  void SetLive(std::map<NodeId, std::shared_ptr<const NodeLive>> live);
+  // Memory only: what nodes said of themselves, and why moves wait.
+  void SetLive(std::map<NodeId, std::shared_ptr<const NodeLive>> live,
+               std::map<ShardKey, std::string> move_notes);
 
  private:
   struct Write {
@@ -67,6 +72,7 @@ class Registry {
   absl::Status ReadTables(ClusterState* state);
   absl::Status ReadTokenMaps(ClusterState* state);
   absl::Status ReadDeleted(ClusterState* state);
+  absl::Status ReadMoves(ClusterState* state);
   absl::Status RemoveOrphans(const ClusterState& state);
   absl::StatusOr<std::vector<std::string>> Keys(const std::string& prefix);
   absl::StatusOr<std::vector<Write>> Writes(const Change& change);

@@ -111,6 +111,14 @@ void AddLoop(const LoopFigures& figures, std::vector<prometheus::MetricFamily>* 
           .Add(static_cast<double>(counters.renewals_not_extended), {{"result", "not_extended"}})
           .Add(static_cast<double>(counters.sessions_run_out), {{"result", "run_out"}})
           .Take());
+  out->push_back(
+      Counter("engram_verify_failures_total", "Replicas that failed their checksums or seals.")
+          .Add(static_cast<double>(counters.loads_unsound), {{"reason", "load"}})
+          .Add(static_cast<double>(counters.scrubs_unsound), {{"reason", "scrub"}})
+          .Take());
+  out->push_back(Counter("engram_scrub_bytes_total", "Bytes compared with their checksums again.")
+                     .Add(static_cast<double>(counters.scrubbed_bytes))
+                     .Take());
   out->push_back(Gauge("engram_retirements_pending", "Replicas that wait for readers to let go.")
                      .Add(figures.retirements_pending)
                      .Take());
@@ -153,11 +161,7 @@ std::vector<prometheus::MetricFamily> NodeMetrics::Collect() const {
                     .Add(static_cast<double>(sources_.loop->bytes_loaded()))
                     .Take());
   out.push_back(Counter("engram_pull_bytes_total", "Bytes of replicas pulled from other nodes.")
-                    .Add(0)
-                    .Take());
-  out.push_back(Counter("engram_verify_failures_total", "Blocks or rows that failed a checksum.")
-                    .Add(0, {{"reason", "load"}})
-                    .Add(0, {{"reason", "scrub"}})
+                    .Add(static_cast<double>(sources_.loop->bytes_pulled()))
                     .Take());
   return out;
 }

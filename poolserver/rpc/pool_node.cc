@@ -7,6 +7,8 @@
 #include "absl/time/time.h"
 #include "engram/log.h"
 #include "engram/version.h"
+#include "fabric/stream/stream_fabric.h"
+#include "poolserver/rpc/pull_link.h"
 
 namespace engram::poolserver {
 namespace {
@@ -41,6 +43,7 @@ NodeOptions OptionsOfState(const PoolNodeOptions& options, const std::string& en
   out.tiers = {arena->capacity()};
   out.lease = options.lease;
   out.max_sessions = options.max_sessions;
+  out.scrub_bytes_per_second = options.scrub_rate;
   return out;
 }
 
@@ -75,7 +78,7 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
     node->health_server_ = *std::move(health);
     node->health_server_->SetServing(false);
   }
-  node->StartLoop(options, std::move(exit));
+  if (absl::Status ok = node->StartLoop(options, std::move(exit)); !ok.ok()) return ok;
   if (options.metrics_listen.empty()) return node;
   auto metrics =
       wire::MetricsServer::Start(options.metrics_listen, options.insecure_listen,
@@ -87,8 +90,19 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
   return node;
 }
 
-void PoolNode::StartLoop(const PoolNodeOptions& options,
-                         std::function<void(const absl::Status&)> exit) {
+absl::Status PoolNode::StartLoop(const PoolNodeOptions& options,
+                                 std::function<void(const absl::Status&)> exit) {
+  auto stream = fabric::stream::StreamFabric::Open({});
+  if (!stream.ok()) return stream.status();
+  pull_fabric_ = *std::move(stream);
+  pull_rate_ = std::make_unique<RateLimit>(options.move_rate);
+  PullMeans pulling;
+  pulling.open_link = OpenPullLink;
+  pulling.fabric = pull_fabric_.get();
+  pulling.rate = pull_rate_.get();
+  pulling.clock = &SystemClock::Get();
+  pulling.random = &random_;
+  pulling.client = options.node.name;
   const auto say = [](const std::string& line) { Log(line); };
   join_ = std::make_unique<JoinClient>(options.controller, say);
   NodeOutlets outlets;
@@ -106,9 +120,10 @@ void PoolNode::StartLoop(const PoolNodeOptions& options,
   loop_ = std::make_unique<NodeLoop>(
       OptionsOfState(options, endpoint_, exposure_->paths(), arena_.get(), &random_),
       options.loading, arena_.get(), exposure_.get(), &SystemClock::Get(), &random_, inspect,
-      std::move(outlets));
+      std::move(outlets), std::move(pulling));
   service_->Serve(loop_.get(), arena_.get(), exposure_.get());
   join_->Start(loop_.get());
+  return absl::OkStatus();
 }
 
 PoolNode::~PoolNode() { Stop(); }

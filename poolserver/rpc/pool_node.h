@@ -38,6 +38,8 @@ struct PoolNodeOptions {
   Arena::Options memory;
   Loader::Options loading;
   TargetSettings targets;
+  std::uint64_t move_rate = std::uint64_t{256} << 20;  // bytes/s pulled from other nodes; 0: any
+  std::uint64_t scrub_rate = std::uint64_t{32} << 20;  // bytes/s looked at again; 0: none
 };
 
 class PoolNode {
@@ -60,7 +62,8 @@ class PoolNode {
 
  private:
   PoolNode() = default;
-  void StartLoop(const PoolNodeOptions& options, std::function<void(const absl::Status&)> exit);
+  absl::Status StartLoop(const PoolNodeOptions& options,
+                         std::function<void(const absl::Status&)> exit);
 
   std::string endpoint_;
   SystemRandom random_;
@@ -71,6 +74,8 @@ class PoolNode {
   std::unique_ptr<wire::GrpcServer> server_;
   std::unique_ptr<wire::GrpcServer> health_server_;
   std::unique_ptr<JoinClient> join_;
+  std::unique_ptr<fabric::Fabric> pull_fabric_;
+  std::unique_ptr<RateLimit> pull_rate_;
   std::unique_ptr<NodeLoop> loop_;
   std::unique_ptr<wire::MetricsServer> metrics_;
 };

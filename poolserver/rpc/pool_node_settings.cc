@@ -128,6 +128,20 @@ std::vector<Setting> MemorySettings() {
        {},
        "1",
        "256"},
+      {"move_rate",
+       SettingType::kSize,
+       "256MiB",
+       "Bytes per second that this node pulls from other nodes, all moves together; 0: no limit.",
+       {},
+       "0",
+       "1TiB"},
+      {"scrub_rate",
+       SettingType::kSize,
+       "32MiB",
+       "Bytes per second of served replicas that are compared with their checksums; 0: none.",
+       {},
+       "0",
+       "1TiB"},
   };
 }
 
@@ -342,6 +356,8 @@ absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
   if (absl::Status ok = CheckMemory(out.memory); !ok.ok()) return ok;
   if (absl::Status ok = SetPages(settings.Text("huge_pages"), &out.memory); !ok.ok()) return ok;
   out.loading.threads = static_cast<std::uint32_t>(settings.Integer("load_threads"));
+  out.move_rate = settings.Size("move_rate");
+  out.scrub_rate = settings.Size("scrub_rate");
   out.targets = TargetsFrom(settings);
   return out;
 }

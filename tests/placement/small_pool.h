@@ -60,6 +60,7 @@ struct FakeNode {
   struct Held {
     TableRecord table;
     ReplicaState state = ReplicaState::kLoading;
+    std::optional<Successor> source;  // as it was commanded
   };
 
   void Receive(const ControllerToNode& message) {
@@ -99,12 +100,14 @@ struct FakeNode {
           }
           Held& one = held[key];
           one.table = load->table;
+          one.source = load->source;
           if (finish) one.state = ReplicaState::kServing;
           changed.push_back(Report(key, true));
         }
         done.push_back({command.id, absl::OkStatus(), {}});
       } else if (const auto* retire = std::get_if<RetireReplicas>(&command.body)) {
         for (ShardIndex shard : retire->shards) {
+          successors[{retire->table, shard}] = retire->successors;
           held.erase({retire->table, shard});
           changed.push_back(
               {{retire->table, shard}, Tier::kDram, ReplicaState::kRetired, {}, absl::OkStatus()});
@@ -135,6 +138,7 @@ struct FakeNode {
   std::vector<CommandDone> done;
   std::vector<ReplicaReport> changed;
   std::map<ShardKey, Held> held;
+  std::map<ShardKey, std::vector<Successor>> successors;  // of what was retired
   bool corrupt = false;
   absl::Status load_error;
   absl::Status inspect_error;
@@ -142,14 +146,17 @@ struct FakeNode {
 
 class SmallPool {
  public:
-  explicit SmallPool(std::uint64_t seed = 1) : random_(seed) { Restart(); }
+  explicit SmallPool(std::uint64_t seed = 1, ControllerOptions options = {})
+      : options_(std::move(options)), random_(seed) {
+    Restart();
+  }
 
   // The controller dies and another opens the same store; every link is gone.
   void Restart() {
     for (auto& [link, node] : by_link_) node->link.reset();
     by_link_.clear();
     controller_.reset();
-    auto opened = Controller::Open(clock_.Now(), ControllerOptions(), &store_, &random_);
+    auto opened = Controller::Open(clock_.Now(), options_, &store_, &random_);
     ASSERT_TRUE(opened.ok()) << opened.status();
     controller_ = *std::move(opened);
   }
@@ -215,6 +222,26 @@ class SmallPool {
     Feed(AliasAsked{call, {{"test", "tenant", ""}, alias, version, dry_run}});
     return TakeAnswer(call);
   }
+  absl::StatusOr<IntentReply> SetIntent(const FakeNode& node, NodeIntent intent,
+                                        bool dry_run = false) {
+    Feed(IntentAsked{CallId(++last_id_), {{"test", "", ""}, node.hello.node, intent, dry_run}});
+    return last_intent;
+  }
+  absl::StatusOr<MoveRecord> Move(std::uint32_t shard, const std::string& from,
+                                  const std::string& to, bool dry_run = false) {
+    Feed(MoveAsked{CallId(++last_id_),
+                   {{"test", "", ""}, {"small", "1"}, ShardIndex(shard), {from}, {to}, dry_run}});
+    return last_move;
+  }
+  // Nodes with a replica of the shard in this state.
+  std::vector<std::string> Holders(std::uint32_t shard,
+                                   ReplicaState state = ReplicaState::kServing) const {
+    std::vector<std::string> names;
+    for (const MapReplica& one : Find({"small", "1"})->Replicas(ShardIndex(shard))) {
+      if (one.state == state) names.push_back(one.node.name);
+    }
+    return names;
+  }
   std::optional<absl::StatusOr<TableRecord>> TakeAnswer(CallId call) {
     const auto it = answers.find(call);
     if (it == answers.end()) return std::nullopt;
@@ -236,6 +263,8 @@ class SmallPool {
   const ShardMap& map() const { return *map_; }
 
   std::map<CallId, absl::StatusOr<TableRecord>> answers;
+  absl::StatusOr<IntentReply> last_intent = absl::UnknownError("nothing was answered");
+  absl::StatusOr<MoveRecord> last_move = absl::UnknownError("nothing was answered");
   std::map<LinkId, absl::Status> closed;
   std::vector<std::string> said;
   bool deposed = false;
@@ -253,6 +282,10 @@ class SmallPool {
       by_link_.erase(it);
     } else if (auto* answer = std::get_if<Answer>(&action)) {
       answers.emplace(answer->call, std::move(answer->table));
+    } else if (auto* intent = std::get_if<IntentAnswer>(&action)) {
+      last_intent = std::move(intent->node);
+    } else if (auto* move = std::get_if<MoveAnswer>(&action)) {
+      last_move = std::move(move->move);
     } else if (auto* changed = std::get_if<MapChanged>(&action)) {
       auto next = map_->Apply(*changed->delta);
       if (!next.ok()) next = map_->Apply(controller_->state().Snapshot());
@@ -264,6 +297,7 @@ class SmallPool {
     }
   }
 
+  const ControllerOptions options_;
   FakeClock clock_;
   MemoryStore store_;
   SeededRandom random_;

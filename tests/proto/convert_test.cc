@@ -68,12 +68,26 @@ TEST(Convert, GrantsSurviveTheWire) {
 
 TEST(Convert, CommandsSurviveTheWire) {
   Command command{3, Incarnation(8), FencingToken(2),
-                  LoadReplicas{SomeTable(), {ShardIndex(1)}, Tier::kDram}};
+                  LoadReplicas{SomeTable(),
+                               {ShardIndex(1)},
+                               Tier::kDram,
+                               Successor{NodeId{"n2"}, Incarnation(3), "h:1"},
+                               {~0ull}}};
   auto back = FromWire(ToWire(ControllerToNode(command)));
   ASSERT_TRUE(back.ok()) << back.status();
   const auto& got = std::get<Command>(*back);
   EXPECT_EQ(got.token, FencingToken(2));
-  EXPECT_EQ(std::get<LoadReplicas>(got.body).table, SomeTable());
+  const auto& load = std::get<LoadReplicas>(got.body);
+  EXPECT_EQ(load.table, SomeTable());
+  EXPECT_EQ(load.source, (Successor{NodeId{"n2"}, Incarnation(3), "h:1"}));
+  EXPECT_EQ(load.sums, std::vector<std::uint64_t>{~0ull});
+}
+
+TEST(Convert, ALoadNeedsASumForEachShardOrNone) {
+  Command command{3, Incarnation(8), FencingToken(2),
+                  LoadReplicas{SomeTable(), {ShardIndex(1), ShardIndex(2)}, Tier::kDram, {}, {7}}};
+  const auto back = FromWire(ToWire(ControllerToNode(command)));
+  EXPECT_EQ(back.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Convert, TheAnswerToAHeartbeatCarriesTheEpochOfTheMap) {

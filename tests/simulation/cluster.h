@@ -29,6 +29,12 @@ struct Results {
   std::uint64_t hedges = 0;   // rows delivered from a second read
   std::uint64_t joined = 0;   // rows delivered from another request's read
   std::uint64_t cached = 0;   // rows delivered from a client's cache
+  std::uint64_t pulled = 0;   // replicas that came from another node
+  std::uint64_t moved = 0;    // moves that were finished, repairs included
+  std::uint64_t repaired = 0;
+  std::uint64_t drained = 0;    // nodes that were empty after a drain
+  std::uint64_t flipped = 0;    // bits
+  std::uint64_t withdrawn = 0;  // replicas that a scrubber found to be wrong
   Results& operator+=(const Results& other) {
     requests += other.requests;
     rows_right += other.rows_right;
@@ -39,6 +45,12 @@ struct Results {
     hedges += other.hedges;
     joined += other.joined;
     cached += other.cached;
+    pulled += other.pulled;
+    moved += other.moved;
+    repaired += other.repaired;
+    drained += other.drained;
+    flipped += other.flipped;
+    withdrawn += other.withdrawn;
     return *this;
   }
 };

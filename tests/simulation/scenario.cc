@@ -24,7 +24,7 @@ class Scenario {
     cluster_.world = &world_;
     cluster_.switches = options.switches;
     controller_ = std::make_unique<SimController>(&cluster_, Rate());
-    for (const char* name : {"node-0", "node-1"}) {
+    for (const char* name : {"node-0", "node-1", "node-2"}) {
       nodes_.push_back(std::make_unique<SimNode>(&cluster_, name, Rate(), kLease));
     }
     for (const char* name : {"client-0", "client-1"}) {
@@ -41,10 +41,12 @@ class Scenario {
     for (auto& node : nodes_) node->Start();
     for (auto& client : clients_) client->Start();
     world_.After(500ms, [this] { Operate(); });
+    world_.After(4s, [this] { Rearrange(); });
     world_.After(3s, [this] { Trouble(); });
     world_.At(trouble_until_, [this] { Heal(); });
     world_.RunUntil(start + kTrouble + kQuiet);
     if (world_.failures().empty()) CheckHealed();
+    controller_->Count();
     return {world_.failures(), cluster_.results};
   }
 
@@ -77,6 +79,29 @@ class Scenario {
     }
     world_.Trace("operator deletes " + name.Full());
     controller_->Delete(name);
+  }
+
+  // Moves a shard, or drains or cordons a node, or ends that.
+  void Rearrange() {
+    if (world_.now() >= trouble_until_) return;
+    world_.After(world_.Between(200ms, 2s), [this] { Rearrange(); });
+    if (controller_->controller() == nullptr) return;
+    const NodeId node = nodes_[world_.Below(nodes_.size())]->id();
+    switch (world_.Below(8)) {
+      case 0: return controller_->SetIntent(node, placement::NodeIntent::kDrain);
+      case 1: return controller_->SetIntent(node, placement::NodeIntent::kCordon);
+      case 2:
+      case 3: return controller_->SetIntent(node, placement::NodeIntent::kUncordon);
+      default: break;
+    }
+    for (const auto& [uid, table] : controller_->controller()->state().tables) {
+      if (table->record.state != TableState::kReady || world_.Chance(40)) continue;
+      const ShardIndex shard(static_cast<std::uint32_t>(world_.Below(table->layout->shards())));
+      const auto replicas = table->Replicas(shard);
+      if (replicas.empty()) continue;
+      const NodeId from = replicas[world_.Below(replicas.size())].node;
+      return controller_->Move(TableName(table->record.name), shard, from, node);
+    }
   }
 
   void Load() {
@@ -118,6 +143,10 @@ class Scenario {
     world_.After(world_.Between(300ms, 2500ms), [this] { Trouble(); });
     SimNode* node = nodes_[world_.Below(nodes_.size())].get();
     SimClient* client = clients_[world_.Below(clients_.size())].get();
+    if (world_.Chance(15)) {
+      cluster_.results.flipped += node->FlipBit();
+      return;
+    }
     switch (world_.Below(10)) {
       case 0: return CrashFor(node, world_.Between(100ms, 4s));
       case 1: return CrashFor(client, world_.Between(10ms, 2s));
@@ -148,6 +177,10 @@ class Scenario {
     };
     heal(*controller_);
     for (auto& node : nodes_) heal(*node);
+    // One node is drained for good, the others take what there is.
+    drained_ = nodes_[world_.Below(nodes_.size())].get();
+    for (auto& node : nodes_) controller_->SetIntent(node->id(), placement::NodeIntent::kUncordon);
+    controller_->SetIntent(drained_->id(), placement::NodeIntent::kDrain);
     for (auto& client : clients_) heal(*client);
     // What was scheduled before may stop somebody again; a second look is enough.
     world_.After(1s, [this] {
@@ -170,6 +203,12 @@ class Scenario {
         world_.Fail(node->process().name() + " is still retiring after a long quiet");
       }
     }
+    for (const auto& node : nodes_) {
+      if (!node->MemoryIsRight()) {
+        world_.Fail(node->process().name() + " serves a flipped bit after a long quiet");
+      }
+    }
+    CheckArranged();
     for (const auto& [uid, table] : controller_->controller()->state().tables) {
       if (table->record.state == TableState::kDeleting) {
         world_.Fail("table " + table->record.name.Full() + " is still being deleted");
@@ -177,6 +216,31 @@ class Scenario {
     }
   }
 
+  void CheckArranged() {
+    const placement::ClusterState& state = controller_->controller()->state();
+    for (const auto& [shard, move] : state.moves) {
+      world_.Fail(
+          "a move is not done after a long quiet: shard " +
+          absl::StrCat(shard.shard.value(), " from ", move->from.name, " to ", move->to.name));
+    }
+    for (const auto& [uid, table] : state.tables) {
+      if (table->record.state != TableState::kReady) continue;
+      const ReplicaCounts counts = table->counts();
+      const std::uint64_t wanted =
+          std::uint64_t{table->layout->shards()} * table->record.options.replicas;
+      if (counts.serving != wanted || counts.loading + counts.draining != 0) {
+        world_.Fail(absl::StrCat("table ", table->record.name.Full(), " has ", counts.serving,
+                                 " replicas that serve, ", counts.loading, " that load and ",
+                                 counts.draining, " that drain; ", wanted, " are wanted"));
+      }
+    }
+    if (!drained_->state()->replicas().empty()) {
+      return world_.Fail(drained_->process().name() + " is not empty after its drain");
+    }
+    ++cluster_.results.drained;
+  }
+
+  using ReplicaCounts = placement::ReplicaCounts;
   const ScenarioOptions options_;
   World world_;
   Cluster cluster_;
@@ -184,6 +248,7 @@ class Scenario {
   std::vector<std::unique_ptr<SimNode>> nodes_;
   std::vector<std::unique_ptr<SimClient>> clients_;
   Instant trouble_until_{};
+  SimNode* drained_ = nullptr;
   std::uint64_t loads_ = 0;
 };
 

@@ -21,6 +21,8 @@ void SimController::Start() {
   options.heartbeat_every = 500ms;
   options.dead_after = 2s;
   options.retry_after = 1s;
+  options.repair_after = 1500ms;
+  options.moves_per_node = 2;
   options.unix_ms = [this] {
     return std::chrono::duration_cast<std::chrono::milliseconds>(
                cluster_->world->now().time_since_epoch())
@@ -35,8 +37,16 @@ void SimController::Start() {
 
 void SimController::Crash() {
   if (!life_) return;
+  Count();
   process_.Crash();
   life_.reset();
+}
+
+void SimController::Count() {
+  const placement::Counters& counters = life_->controller->counters();
+  for (std::uint64_t done : counters.moves_done) cluster_->results.moved += done;
+  cluster_->results.repaired +=
+      counters.moves_done[static_cast<std::size_t>(placement::MoveKind::kRepair)];
 }
 
 void SimController::Tick() {
@@ -71,6 +81,19 @@ void SimController::Delete(const TableName& name) {
   request.caller = {"operator", "", absl::StrCat("delete-", name.Full())};
   request.name = name;
   Feed(placement::DeleteAsked{placement::CallId(++last_call_), std::move(request)});
+}
+
+void SimController::SetIntent(const NodeId& node, placement::NodeIntent intent) {
+  if (!life_ || process_.stopped()) return;
+  Feed(placement::IntentAsked{placement::CallId(++last_call_),
+                              {{"operator", "", ""}, node, intent, false}});
+}
+
+void SimController::Move(const TableName& table, ShardIndex shard, const NodeId& from,
+                         const NodeId& to) {
+  if (!life_ || process_.stopped()) return;
+  Feed(placement::MoveAsked{placement::CallId(++last_call_),
+                            {{"operator", "", ""}, table, shard, from, to, false}});
 }
 
 void SimController::Do(const placement::Answer& action) {

@@ -33,6 +33,10 @@ class SimController {
   void Load(const TableName& name, const TableSpec& spec, const TableOptions& options,
             std::uint64_t seed);
   void Delete(const TableName& name);
+  void SetIntent(const NodeId& node, placement::NodeIntent intent);
+  void Move(const TableName& table, ShardIndex shard, const NodeId& from, const NodeId& to);
+  // Adds what this life counted to the results. Called once a life.
+  void Count();
 
   struct Link {
     std::shared_ptr<Stream> stream;
@@ -65,6 +69,8 @@ class SimController {
   void Do(const placement::SendToNode& action);
   void Do(const placement::CloseLink& action);
   void Do(const placement::Answer& action);
+  void Do(const placement::IntentAnswer&) {}
+  void Do(const placement::MoveAnswer&) {}
   void Do(const placement::MapChanged& action);
   void Do(const placement::Say& action);
   void Do(const placement::Deposed& action);

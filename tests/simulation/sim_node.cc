@@ -53,6 +53,8 @@ void SimNode::Start() {
     options.paths.push_back(path);
   }
   options.tiers = {{Tier::kDram, kCapacityBytes, 0, 0}};
+  // A slice is a shard, and counts as a block of 256 rows: about four a second.
+  options.scrub_bytes_per_second = 200'000;
   const std::string address = options.process_nonce;
   life_ = std::make_unique<Life>(std::move(options), &cluster_->world->random(), lease_);
   life_->memory = std::make_shared<NodeMemory>();
@@ -66,6 +68,7 @@ void SimNode::Start() {
 void SimNode::Crash() {
   if (!life_) return;
   life_->memory->alive = false;
+  for (auto& [key, held] : life_->held) held.pull.reset();
   process_.Crash();
   life_.reset();
 }
@@ -182,6 +185,13 @@ void SimNode::Do(const node::StartLoad& action) {
       life_->held[key].place = life_->free_places.back();
       life_->free_places.pop_back();
     }
+    if (action.source && !full) {
+      process_.After(1ms, [this, key, from = *action.source] {
+        const auto table = life_->tables.find(key);
+        if (table != life_->tables.end()) PullShard(table->second, key.shard, from);
+      });
+      continue;
+    }
     process_.After(cluster_->world->Between(1ms, 300ms), [this, key, full] {
       if (full) {
         Feed(node::LoadEnded{key, absl::ResourceExhaustedError("the arena is full")});
@@ -199,10 +209,83 @@ void SimNode::LoadShard(const TableRecord& table, ShardIndex shard) {
   held.loaded = true;
   FillPlace(held.place, table, shard);
   // One checksum: the shards of the simulation are one block.
-  const ShardLayout layout(table.spec, table.options);
-  const std::uint32_t crc = Crc32c(0, &table.source.seed, sizeof table.source.seed);
-  Feed(node::ReplicaLoaded{key,
-                           {crc ^ static_cast<std::uint32_t>(layout.Range(shard).first.value())}});
+  const ShardRange range = ShardLayout(table.spec, table.options).Range(shard);
+  std::vector<std::uint32_t> crcs(1);
+  ENGRAM_CHECK(node::RowPacker(table)
+                   .Verify({range.first, range.rows,
+                            life_->memory->bytes.data() + held.place * kPlaceBytes, crcs.data()})
+                   .ok());
+  Feed(node::ReplicaLoaded{key, crcs});
+}
+
+void SimNode::PullShard(const TableRecord& table, ShardIndex shard, const Successor& from) {
+  const ShardKey key{table.uid, shard};
+  Held& held = life_->held.at(key);
+  if (held.loaded) return;  // given up meanwhile
+  held.pull =
+      std::make_shared<SimPull>(cluster_, &process_, table, shard, from,
+                                life_->memory->bytes.data() + held.place * kPlaceBytes,
+                                [this, key](absl::StatusOr<std::vector<std::uint32_t>> result) {
+                                  Held& done = life_->held.at(key);
+                                  done.loaded = true;
+                                  done.pull.reset();
+                                  if (result.ok()) {
+                                    Feed(node::ReplicaLoaded{key, *result});
+                                  } else {
+                                    Feed(node::LoadEnded{key, result.status()});
+                                  }
+                                });
+  held.pull->Start();
+}
+
+bool SimNode::FlipBit() {
+  if (!life_) return false;
+  for (auto& [key, held] : life_->held) {
+    const node::Replica* replica = life_->state.FindReplica(key);
+    const TableRecord& table = life_->tables.at(key);
+    if (replica == nullptr || replica->state() != ReplicaState::kServing || held.flipped ||
+        table.options.seal == SealKind::kNone || cluster_->world->Chance(50)) {
+      continue;
+    }
+    held.flipped = true;
+    const ShardLayout layout(table.spec, table.options);
+    std::byte* bytes = life_->memory->bytes.data() + held.place * kPlaceBytes;
+    bytes[cluster_->world->Below(layout.StoredBytes(key.shard))] ^= std::byte{1}
+                                                                    << cluster_->world->Below(8);
+    return true;
+  }
+  return false;
+}
+
+bool SimNode::MemoryIsRight() const {
+  for (const auto& [key, held] : life_->held) {
+    const node::Replica* replica = life_->state.FindReplica(key);
+    if (replica == nullptr || replica->state() != ReplicaState::kServing) continue;
+    const ShardLayout layout(life_->tables.at(key).spec, life_->tables.at(key).options);
+    const ShardRange range = layout.Range(key.shard);
+    std::vector<std::byte> golden(layout.row_bytes());
+    const std::byte* row = life_->memory->bytes.data() + held.place * kPlaceBytes;
+    for (std::uint64_t i = 0; i < range.rows; ++i, row += layout.stride()) {
+      GoldenRow(life_->tables.at(key), RowId(range.first.value() + i), golden);
+      if (std::memcmp(row, golden.data(), golden.size()) != 0) return false;
+    }
+  }
+  return true;
+}
+
+void SimNode::Do(const node::ScrubSlice& action) {
+  process_.After(cluster_->world->Between(1ms, 100ms), [this, action] {
+    const TableRecord& table = life_->tables.at(action.shard);
+    const ShardRange range = ShardLayout(table.spec, table.options).Range(action.shard.shard);
+    std::vector<std::uint32_t> crcs(1);
+    absl::Status sound = node::RowPacker(table).Verify(
+        {range.first, range.rows,
+         life_->memory->bytes.data() + life_->held.at(action.shard).place * kPlaceBytes,
+         crcs.data()});
+    if (sound.ok() && crcs != action.block_crcs) sound = absl::DataLossError("other bytes");
+    cluster_->results.withdrawn += !sound.ok();
+    Feed(node::SliceScrubbed{action.shard, sound});
+  });
 }
 
 void SimNode::FillPlace(std::uint64_t place, const TableRecord& table, ShardIndex shard) {
@@ -224,6 +307,10 @@ void SimNode::Do(const node::StopLoad& action) {
   const auto held = life_->held.find(action.shard);
   // An answer is under way already.
   if (held == life_->held.end() || held->second.loaded) return;
+  if (held->second.pull) {
+    process_.After(0ms, [pull = held->second.pull] { pull->Cancel(); });
+    return;
+  }
   held->second.loaded = true;
   process_.After(cluster_->world->Between(0ms, 20ms), [this, shard = action.shard] {
     Feed(node::LoadEnded{shard, absl::CancelledError("stopped")});
@@ -275,6 +362,7 @@ void SimNode::ReadOwnMemory() {
   if (!life_->state.StartOwnRead(shard)) return;
   process_.After(cluster_->world->Between(1ms, 1s), [this, shard] {
     const TableRecord& table = life_->tables.at(shard);
+    if (life_->held.at(shard).flipped) return Feed(node::OwnReadFinished{shard});
     const ShardLayout layout(table.spec, table.options);
     std::vector<std::byte> golden(layout.row_bytes());
     GoldenRow(table, layout.Range(shard.shard).first, golden);

@@ -11,6 +11,7 @@
 
 #include "poolserver/node_state.h"
 #include "tests/simulation/cluster.h"
+#include "tests/simulation/sim_pull.h"
 
 namespace engram::simulation {
 
@@ -46,6 +47,10 @@ class SimNode {
   };
   std::optional<ClientStream> Accept(Process* client,
                                      std::function<void(const NodeMessage&)> deliver);
+  // A bit of a served replica of a sealed table flips. False when there is none.
+  bool FlipBit();
+  // Every replica that is served holds the rows that it should.
+  bool MemoryIsRight() const;
   // Ends every session stream, as a network that resets connections does.
   void SeverStreams();
 
@@ -53,7 +58,9 @@ class SimNode {
   struct Held {
     std::uint64_t place = 0;
     bool loaded = false;
+    bool flipped = false;  // at some time
     std::vector<std::uint64_t> keys;
+    std::shared_ptr<SimPull> pull;
   };
   struct ClientEnd {
     std::shared_ptr<Stream> stream;
@@ -79,6 +86,7 @@ class SimNode {
   void ReadOwnMemory();
   void FillPlace(std::uint64_t place, const TableRecord& table, ShardIndex shard);
   void LoadShard(const TableRecord& table, ShardIndex shard);
+  void PullShard(const TableRecord& table, ShardIndex shard, const Successor& from);
 
   void Do(const poolserver::SendToController& action);
   void Do(const poolserver::SendToClient& action);
@@ -92,6 +100,7 @@ class SimNode {
   void Do(const poolserver::ExposeReplica& action);
   void Do(const poolserver::HideReplica& action);
   void Do(const poolserver::ReleaseMemory& action);
+  void Do(const poolserver::ScrubSlice& action);
   void Do(const poolserver::StartInspection& action);
   void Do(const poolserver::Exit& action);
 

@@ -63,16 +63,27 @@ TEST(Simulation, DeliversNoWrongRowAndServesAgainAfterEveryTrouble) {
   EXPECT_GT(all.hedges, seeds.last - seeds.first);
   EXPECT_GT(all.joined, 0u);
   EXPECT_GT(all.cached, seeds.last - seeds.first);
+  EXPECT_GT(all.pulled, 2 * (seeds.last - seeds.first));
+  EXPECT_GT(all.moved, 2 * (seeds.last - seeds.first));
+  if (seeds.last > seeds.first + 10) {
+    EXPECT_GT(all.repaired, 0u);
+    EXPECT_GT(all.flipped, 0u);
+    EXPECT_GT(all.withdrawn, 0u);
+  }
   std::printf(
       "%llu seeds: %llu steps, %llu rows right, %llu failed, %llu hedged, %llu joined, %llu "
       "cached, "
-      "%llu replicas retired\n",
+      "%llu replicas retired, %llu pulled, %llu moved, %llu repaired; %llu drains, %llu bits "
+      "flipped, %llu withdrawn\n",
       static_cast<unsigned long long>(seeds.last - seeds.first + 1),
       static_cast<unsigned long long>(all.requests),
       static_cast<unsigned long long>(all.rows_right),
       static_cast<unsigned long long>(all.rows_failed), static_cast<unsigned long long>(all.hedges),
       static_cast<unsigned long long>(all.joined), static_cast<unsigned long long>(all.cached),
-      static_cast<unsigned long long>(all.retired));
+      static_cast<unsigned long long>(all.retired), static_cast<unsigned long long>(all.pulled),
+      static_cast<unsigned long long>(all.moved), static_cast<unsigned long long>(all.repaired),
+      static_cast<unsigned long long>(all.drained), static_cast<unsigned long long>(all.flipped),
+      static_cast<unsigned long long>(all.withdrawn));
 }
 
 TEST(Simulation, OneSeedIsOneHistory) {

@@ -1,0 +1,176 @@
+#include "placement/ops/places.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "engram/settings/units.h"
+
+namespace engram::placement {
+namespace {
+
+bool IsUp(const ClusterState& state, const NodeId& node) {
+  const NodeRecord* record = state.FindNode(node);
+  return record != nullptr && record->alive;
+}
+
+// A shard that lacks a place, and how urgent it is.
+struct Wanting {
+  std::uint64_t served = 0;  // replicas on alive nodes that stay
+  MoveRecord move;
+  bool needs_place = true;
+};
+
+class Evacuator {
+ public:
+  Evacuator(const ClusterState& state, const std::set<NodeId>& leaving, std::size_t limit)
+      : state_(state), leaving_(leaving), limit_(limit) {}
+
+  Evacuation Run() {
+    for (const auto& [uid, table] : state_.tables) {
+      if (table->record.state == TableState::kReady) Look(*table);
+    }
+    if (wanting_.empty()) return {};
+    std::stable_sort(wanting_.begin(), wanting_.end(),
+                     [](const Wanting& a, const Wanting& b) { return a.served < b.served; });
+    free_ = state_.FreeBytes();
+    for (const NodeId& node : leaving_) free_.erase(node);
+    for (Wanting& one : wanting_) Place(one);
+    return std::move(out_);
+  }
+
+ private:
+  void Look(const TableEntry& table) {
+    const std::uint32_t copies = table.record.options.replicas;
+    for (const auto& chunk : table.chunks) {
+      const ReplicaCounts& counts = chunk->counts;
+      const bool enough = counts.loading + counts.serving >= copies * chunk->map.shards.size();
+      if (enough && leaving_.empty()) continue;
+      for (std::size_t i = 0; i < chunk->map.shards.size(); ++i) {
+        const auto index = static_cast<std::uint32_t>(chunk->map.chunk * kChunkShards + i);
+        LookAt({table.record.uid, ShardIndex(index)}, chunk->map.shards[i], copies);
+      }
+    }
+  }
+
+  void LookAt(const ShardKey& shard, const std::vector<MapReplica>& replicas,
+              std::uint32_t copies) {
+    if (state_.moves.contains(shard)) return;
+    Wanting one;
+    one.move.shard = shard;
+    std::uint32_t staying = 0;
+    bool from_dead = false;
+    for (const MapReplica& replica : replicas) {
+      if (replica.state == ReplicaState::kDraining) continue;
+      const bool alive = IsUp(state_, replica.node);
+      if (!leaving_.contains(replica.node)) {
+        ++staying;
+        one.served += alive && replica.state == ReplicaState::kServing;
+      } else if (one.move.from.name.empty() || (!alive && !from_dead)) {
+        one.move.from = replica.node;
+        from_dead = !alive;
+      }
+    }
+    const bool leaves = !one.move.from.name.empty();
+    if (!leaves && staying >= copies) return;
+    one.needs_place = staying < copies;
+    one.move.kind = leaves && !from_dead ? MoveKind::kDrain : MoveKind::kRepair;
+    one.move.reason = !leaves     ? absl::StrCat("it has ", staying, " of ", copies, " copies")
+                      : from_dead ? absl::StrCat("node ", one.move.from.name, " is dead")
+                                  : absl::StrCat("node ", one.move.from.name, " is drained");
+    wanting_.push_back(std::move(one));
+  }
+
+  void Place(Wanting& one) {
+    if (out_.moves.size() >= limit_) {
+      ++out_.more;
+      return;
+    }
+    if (one.needs_place) {
+      const std::optional<NodeId> to = Choose(one.move);
+      if (!to) {
+        out_.waiting.try_emplace(
+            one.move.from,
+            absl::StrCat("waits: shard ", one.move.shard.shard.value(), " of table ",
+                         state_.FindTable(one.move.shard.table)->record.name.Full(),
+                         " needs a node in another failure domain than its other copies with ",
+                         RoundSize(BytesOf(one.move.shard)), " free; start one, or uncordon one"));
+        return;
+      }
+      one.move.to = *to;
+      free_[*to] -= BytesOf(one.move.shard);
+      held_[one.move.shard.table][*to] += BytesOf(one.move.shard);
+    }
+    out_.moves.push_back(std::move(one.move));
+  }
+
+  std::optional<NodeId> Choose(const MoveRecord& move) {
+    const TableEntry& table = *state_.FindTable(move.shard.table);
+    const std::map<NodeId, std::uint64_t>& held = Held(table);
+    std::set<std::string> taken;
+    for (const MapReplica& replica : table.Replicas(move.shard.shard)) {
+      if (!leaving_.contains(replica.node)) taken.insert(DomainIn(state_, replica.node));
+    }
+    const std::uint32_t most = table.record.options.max_nodes;
+    std::optional<NodeId> best;
+    for (const auto& [node, free] : free_) {
+      if (free < BytesOf(move.shard) || taken.contains(DomainIn(state_, node))) continue;
+      if (state_.FindReplica(move.shard, node) != nullptr) continue;
+      if (most != 0 && held.size() >= most && !held.contains(node)) continue;
+      if (!best || Better(held, node, *best)) best = node;
+    }
+    return best;
+  }
+
+  bool Better(const std::map<NodeId, std::uint64_t>& held, const NodeId& a, const NodeId& b) const {
+    const auto in_a = held.find(a), in_b = held.find(b);
+    if ((in_a == held.end()) != (in_b == held.end())) return in_a != held.end();
+    if (in_a != held.end() && in_a->second != in_b->second) return in_a->second < in_b->second;
+    if (free_.at(a) != free_.at(b)) return free_.at(a) > free_.at(b);
+    return a < b;
+  }
+
+  // Bytes of the table on the nodes that stay.
+  const std::map<NodeId, std::uint64_t>& Held(const TableEntry& table) {
+    const auto [it, fresh] = held_.try_emplace(table.record.uid);
+    if (!fresh) return it->second;
+    for (const auto& chunk : table.chunks) {
+      for (std::size_t i = 0; i < chunk->map.shards.size(); ++i) {
+        const auto index = static_cast<std::uint32_t>(chunk->map.chunk * kChunkShards + i);
+        for (const MapReplica& replica : chunk->map.shards[i]) {
+          if (leaving_.contains(replica.node)) continue;
+          it->second[replica.node] += table.layout->StoredBytes(ShardIndex(index));
+        }
+      }
+    }
+    return it->second;
+  }
+
+  std::uint64_t BytesOf(const ShardKey& shard) const {
+    return state_.FindTable(shard.table)->layout->StoredBytes(shard.shard);
+  }
+
+  const ClusterState& state_;
+  const std::set<NodeId>& leaving_;
+  const std::size_t limit_;
+  std::vector<Wanting> wanting_;
+  std::map<NodeId, std::uint64_t> free_;
+  std::map<TableUid, std::map<NodeId, std::uint64_t>> held_;
+  Evacuation out_;
+};
+
+}  // namespace
+
+Evacuation PlanEvacuation(const ClusterState& state, const std::set<NodeId>& leaving,
+                          std::size_t limit) {
+  return Evacuator(state, leaving, limit).Run();
+}
+
+std::string DomainIn(const ClusterState& state, const NodeId& node) {
+  const NodeRecord* record = state.FindNode(node);
+  // The prefixes keep a node's name and a domain's name apart.
+  return record == nullptr || record->failure_domain.empty() ? "node/" + node.name
+                                                             : "domain/" + record->failure_domain;
+}
+
+}  // namespace engram::placement

@@ -1,0 +1,191 @@
+// Nodes and moves: see pool_service.h.
+#include <utility>
+
+#include "placement/rpc/calls.h"
+#include "placement/rpc/pool_service.h"
+#include "proto/convert.h"
+
+namespace engram::placement {
+namespace {
+
+constexpr std::size_t kMovesShown = 1024;
+
+v1::Node ToWireNode(const NodeRecord& node, const NodeLive* live) {
+  v1::Node out;
+  out.set_node(node.id.name);
+  out.set_incarnation(node.incarnation.value());
+  out.set_endpoint(node.endpoint);
+  out.set_failure_domain(node.failure_domain);
+  out.set_version(node.version);
+  out.set_alive(node.alive);
+  out.set_joined_unix_ms(node.joined_unix_ms);
+  const std::vector<TierCapacity>& tiers =
+      live != nullptr && !live->tiers.empty() ? live->tiers : node.tiers;
+  for (const TierCapacity& tier : tiers) *out.add_tiers() = wire::ToWire(tier);
+  out.set_cordoned(node.cordoned);
+  out.set_draining(node.draining);
+  if (live != nullptr) {
+    out.set_note(live->note);
+    out.set_sessions(live->sessions);
+    out.set_retirements_pending(live->retirements_pending);
+    out.set_last_seen_unix_ms(live->last_seen_unix_ms);
+  }
+  return out;
+}
+
+v1::MoveKind ToWireKind(MoveKind kind) {
+  switch (kind) {
+    case MoveKind::kBalance: return v1::MOVE_KIND_BALANCE;
+    case MoveKind::kDrain: return v1::MOVE_KIND_DRAIN;
+    case MoveKind::kRepair: return v1::MOVE_KIND_REPAIR;
+    case MoveKind::kManual: return v1::MOVE_KIND_MANUAL;
+  }
+  return v1::MOVE_KIND_UNSPECIFIED;
+}
+
+v1::MoveState ToWireStep(MoveStep step) {
+  switch (step) {
+    case MoveStep::kWaiting: return v1::MOVE_STATE_WAITING;
+    case MoveStep::kPulling: return v1::MOVE_STATE_PULLING;
+    case MoveStep::kServing: return v1::MOVE_STATE_SERVING;
+    case MoveStep::kRetiring: return v1::MOVE_STATE_RETIRING;
+  }
+  return v1::MOVE_STATE_UNSPECIFIED;
+}
+
+v1::Move ToWireMove(const ClusterState& state, const MoveRecord& move) {
+  v1::Move out;
+  out.set_table(wire::ToWire(move.shard.table));
+  out.set_shard(move.shard.shard.value());
+  if (const TableEntry* table = state.FindTable(move.shard.table)) {
+    out.set_table_name(table->record.name.Full());
+    out.set_bytes(table->layout->StoredBytes(move.shard.shard));
+  }
+  out.set_from(move.from.name);
+  out.set_to(move.to.name);
+  out.set_kind(ToWireKind(move.kind));
+  out.set_reason(move.reason);
+  out.set_state(ToWireStep(StepOf(state, move)));
+  out.set_created_unix_ms(move.created_unix_ms);
+  const auto note = state.move_notes.find(move.shard);
+  if (note != state.move_notes.end()) out.set_note(note->second);
+  return out;
+}
+
+v1::Node ToWireNode(const ClusterState& state, const NodeRecord& node) {
+  const auto live = state.live.find(node.id);
+  return ToWireNode(node, live == state.live.end() ? nullptr : live->second.get());
+}
+
+template <class Request>
+IntentRequest IntentOf(const Request& request, NodeIntent intent) {
+  return {CallerOf(request.caller()), NodeId{request.node()}, intent, request.dry_run()};
+}
+
+}  // namespace
+
+grpc::ServerUnaryReactor* PoolService::ListNodes(grpc::CallbackServerContext* context,
+                                                 const v1::ListNodesRequest*,
+                                                 v1::ListNodesResponse* response) {
+  const std::shared_ptr<const ClusterState> state = loop_->snapshot();
+  std::map<NodeId, ReplicaCounts> replicas;
+  for (const auto& [uid, table] : state->tables) {
+    for (const auto& chunk : table->chunks) {
+      for (const auto& shard : chunk->map.shards) {
+        for (const MapReplica& replica : shard) {
+          replicas[replica.node].serving += replica.state == ReplicaState::kServing;
+          replicas[replica.node].loading += replica.state == ReplicaState::kLoading;
+          replicas[replica.node].draining += replica.state == ReplicaState::kDraining;
+        }
+      }
+    }
+  }
+  for (const auto& [id, node] : state->nodes) {
+    const auto live = state->live.find(id);
+    auto* to = response->add_nodes();
+    *to = ToWireNode(*node, live == state->live.end() ? nullptr : live->second.get());
+    to->set_replicas_serving(replicas[id].serving);
+    to->set_replicas_loading(replicas[id].loading);
+    to->set_replicas_draining(replicas[id].draining);
+  }
+  return Finish(context, absl::OkStatus());
+}
+
+grpc::ServerUnaryReactor* PoolService::CordonNode(grpc::CallbackServerContext* context,
+                                                  const v1::CordonNodeRequest* request,
+                                                  v1::CordonNodeResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_->SetNodeIntent(IntentOf(*request, NodeIntent::kCordon),
+                       [this, reactor, response](absl::StatusOr<IntentReply> reply) {
+                         if (reply.ok())
+                           *response->mutable_node() = ToWireNode(*loop_->snapshot(), reply->node);
+                         reactor->Finish(wire::ToGrpc(reply.status()));
+                       });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* PoolService::UncordonNode(grpc::CallbackServerContext* context,
+                                                    const v1::UncordonNodeRequest* request,
+                                                    v1::UncordonNodeResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_->SetNodeIntent(IntentOf(*request, NodeIntent::kUncordon),
+                       [this, reactor, response](absl::StatusOr<IntentReply> reply) {
+                         if (reply.ok())
+                           *response->mutable_node() = ToWireNode(*loop_->snapshot(), reply->node);
+                         reactor->Finish(wire::ToGrpc(reply.status()));
+                       });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* PoolService::DrainNode(grpc::CallbackServerContext* context,
+                                                 const v1::DrainNodeRequest* request,
+                                                 v1::DrainNodeResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_->SetNodeIntent(IntentOf(*request, NodeIntent::kDrain),
+                       [this, reactor, response](absl::StatusOr<IntentReply> reply) {
+                         if (reply.ok()) {
+                           const std::shared_ptr<const ClusterState> state = loop_->snapshot();
+                           *response->mutable_node() = ToWireNode(*state, reply->node);
+                           for (const MoveRecord& move : reply->moves) {
+                             if (static_cast<std::size_t>(response->moves_size()) == kMovesShown)
+                               break;
+                             *response->add_moves() = ToWireMove(*state, move);
+                           }
+                           response->set_moves_total(reply->moves.size() + reply->moves_more);
+                         }
+                         reactor->Finish(wire::ToGrpc(reply.status()));
+                       });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* PoolService::MoveShard(grpc::CallbackServerContext* context,
+                                                 const v1::MoveShardRequest* request,
+                                                 v1::MoveShardResponse* response) {
+  absl::StatusOr<TableName> table = TableName::Parse(request->name() + "@" + request->version());
+  if (!table.ok()) return Finish(context, table.status());
+  if (request->to().empty()) {
+    return Finish(context, absl::InvalidArgumentError("MoveShard names no node to move to"));
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop_->MoveShard({CallerOf(request->caller()), *std::move(table), ShardIndex(request->shard()),
+                    NodeId{request->from()}, NodeId{request->to()}, request->dry_run()},
+                   [this, reactor, response](absl::StatusOr<MoveRecord> move) {
+                     if (move.ok()) {
+                       *response->mutable_move() = ToWireMove(*loop_->snapshot(), *move);
+                     }
+                     reactor->Finish(wire::ToGrpc(move.status()));
+                   });
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* PoolService::ListMoves(grpc::CallbackServerContext* context,
+                                                 const v1::ListMovesRequest*,
+                                                 v1::ListMovesResponse* response) {
+  const std::shared_ptr<const ClusterState> state = loop_->snapshot();
+  for (const auto& [shard, move] : state->moves) {
+    *response->add_moves() = ToWireMove(*state, *move);
+  }
+  return Finish(context, absl::OkStatus());
+}
+
+}  // namespace engram::placement
