@@ -15,7 +15,7 @@ PullSession::PullSession(Options options, Instant now) : options_(std::move(opti
   open.node = options_.node;
   open.incarnation = options_.incarnation;
   open.tables = {options_.table};
-  out_.push_back(std::move(open));
+  out_.emplace_back(std::move(open));
 }
 
 std::vector<ClientMessage> PullSession::TakeMessages() { return std::exchange(out_, {}); }
@@ -79,7 +79,7 @@ void PullSession::Renew(Instant now) {
   if (!opened_ || !status_.ok()) return;
   sent_[++sequence_] = now;
   next_renewal_ = now + opened_->lease / 3;
-  out_.push_back(RenewLease{sequence_, applied_});
+  out_.emplace_back(RenewLease{sequence_, applied_});
 }
 
 void PullSession::Timer(Instant now) {
@@ -115,7 +115,7 @@ void PullSession::FinishRead(Instant now, const ShardKey& shard) {
 
 void PullSession::Close() {
   for (const auto& [shard, replica] : replicas_) ENGRAM_CHECK(replica.reads == 0);
-  if (status_.ok()) out_.push_back(Goodbye{});
+  if (status_.ok()) out_.emplace_back(Goodbye{});
   End(absl::CancelledError("closed"));
 }
 

@@ -156,6 +156,21 @@ std::size_t TakeMoves(Core& core, std::vector<MoveRecord> moves) {
   return taken;
 }
 
+std::size_t CarryOut(Core& core, const Plan& plan) {
+  std::vector<MoveRecord> moves;
+  for (const PlanStep& step : plan) {
+    MoveRecord& move = moves.emplace_back();
+    move.shard = {step.table, step.shard};
+    if (step.from) move.from = *step.from;
+    if (step.to) move.to = *step.to;
+    move.kind = step.goal == PlanGoal::kReplication ? MoveKind::kRepair
+                : step.goal == PlanGoal::kDrain     ? MoveKind::kDrain
+                                                    : MoveKind::kBalance;
+    move.reason = step.reason;
+  }
+  return TakeMoves(core, std::move(moves));
+}
+
 void MoveShard(Core& core, CallId call, const MoveRequest& request) {
   absl::StatusOr<MoveRecord> move = MoveOf(core, request);
   if (move.ok() && !request.dry_run && !core.state().moves.contains(move->shard)) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "placement/ops/core.h"
+#include "placement/plan/planner.h"
 
 namespace engram::placement {
 
@@ -36,6 +37,8 @@ absl::Status CheckMove(const Core& core, const MoveRecord& move);
 // rest. The others are left out without a word: the next plan sees why. Returns how many were
 // stored.
 std::size_t TakeMoves(Core& core, std::vector<MoveRecord> moves);
+// The same for the steps of a plan. Of several steps of one shard the first is taken.
+std::size_t CarryOut(Core& core, const Plan& plan);
 // set_alias.cc
 void SetAlias(Core& core, CallId call, const AliasRequest& request);
 

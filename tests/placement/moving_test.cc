@@ -80,7 +80,7 @@ TEST_F(MovingTest, DryRunMovesNothing) {
 }
 
 TEST_F(MovingTest, ImpossibleMovesAreRefusedWithTheReason) {
-  FakeNode twin("twin", 1 << 30, "rack"), small("small", 4 << 20), d("d", 1 << 30, "rack");
+  FakeNode twin("twin", 1 << 30, "rack"), small("small", 3 << 20), d("d", 1 << 30, "rack");
   LoadSmall({&twin, &b_}, 2);
   for (FakeNode* node : {&small, &d}) pool_.Join(*node);
   EXPECT_THAT(MessageOf(pool_.Move(0, "b", "d").status()), HasSubstr("failure domain"));

@@ -60,7 +60,7 @@ struct FakeNode {
   struct Held {
     TableRecord table;
     ReplicaState state = ReplicaState::kLoading;
-    std::optional<Successor> source;  // as it was commanded
+    std::optional<Successor> source = std::nullopt;  // as it was commanded
   };
 
   void Receive(const ControllerToNode& message) {

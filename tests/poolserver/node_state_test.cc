@@ -70,8 +70,8 @@ class NodeStateTest : public testing::Test {
 
   std::vector<Action> Order(std::variant<LoadReplicas, RetireReplicas, InspectSource> body,
                             std::uint64_t token = 3, std::uint64_t incarnation = 7) {
-    Command command{++commands_, Incarnation(incarnation), FencingToken(token), std::move(body)};
-    return Feed(ControllerSaid{command});
+    return Feed(ControllerSaid{
+        Command{++commands_, Incarnation(incarnation), FencingToken(token), std::move(body)}});
   }
   static absl::Status Done(const std::vector<Action>& actions) {
     for (const SendToController& send : All<SendToController>(actions)) {

@@ -99,7 +99,7 @@ TEST_F(PullSessionTest, RenewsAThirdIntoTheLeaseAndGoesOn) {
   EXPECT_EQ(Renewed(), GrantRevision(1));
   const Instant sent = now_;
   now_ += seconds(2);
-  session_.Hear(now_, LeaseRenewed{1, seconds(9)});
+  session_.Hear(now_, LeaseRenewed{2, seconds(9)});  // 1 acknowledged the grants
   now_ = sent + seconds(9) - std::chrono::milliseconds(1);
   EXPECT_TRUE(session_.StartRead(now_, Shard(0)));
   now_ += std::chrono::milliseconds(1);

@@ -183,20 +183,23 @@ void SimNode::Do(const node::StartLoad& action) {
     if (!full) {
       life_->tables[key] = action.table;
       life_->held[key].place = life_->free_places.back();
+      life_->held[key].load = ++life_->loads;
       life_->free_places.pop_back();
     }
     if (action.source && !full) {
-      process_.After(1ms, [this, key, from = *action.source] {
-        const auto table = life_->tables.find(key);
-        if (table != life_->tables.end()) PullShard(table->second, key.shard, from);
+      process_.After(1ms, [this, key, load = life_->loads, from = *action.source] {
+        const auto held = life_->held.find(key);
+        if (held == life_->held.end() || held->second.load != load) return;
+        PullShard(life_->tables.at(key), key.shard, from);
       });
       continue;
     }
-    process_.After(cluster_->world->Between(1ms, 300ms), [this, key, full] {
+    process_.After(cluster_->world->Between(1ms, 300ms), [this, key, full, load = life_->loads] {
+      const auto held = life_->held.find(key);
       if (full) {
         Feed(node::LoadEnded{key, absl::ResourceExhaustedError("the arena is full")});
-      } else if (const auto table = life_->tables.find(key); table != life_->tables.end()) {
-        LoadShard(table->second, key.shard);
+      } else if (held != life_->held.end() && held->second.load == load) {
+        LoadShard(life_->tables.at(key), key.shard);
       }
     });
   }

@@ -57,6 +57,7 @@ class SimNode {
  private:
   struct Held {
     std::uint64_t place = 0;
+    std::uint64_t load = 0;  // numbers the loads of a life: events of an earlier one are ignored
     bool loaded = false;
     bool flipped = false;  // at some time
     std::vector<std::uint64_t> keys;
@@ -78,6 +79,7 @@ class SimNode {
     std::shared_ptr<Stream> controller;
     std::uint64_t link = 0;
     std::uint64_t armed = 0;
+    std::uint64_t loads = 0;
   };
 
   void Feed(poolserver::Event event);
