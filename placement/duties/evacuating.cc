@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "placement/duties/duties.h"
 #include "placement/ops/ops.h"
 #include "placement/ops/places.h"
@@ -23,6 +25,7 @@ std::set<NodeId> LeavingNodes(const Core& core) {
 std::vector<MoveRecord> AtMostPerNode(const Core& core, std::vector<MoveRecord> moves) {
   std::map<NodeId, std::uint32_t> under_way;
   for (const auto& [shard, move] : core.state().moves) {
+    if (StepOf(core.state(), *move) > MoveStep::kPulling) continue;
     ++under_way[move->from];
     ++under_way[move->to];
   }
@@ -47,7 +50,10 @@ void EvacuateNodes(Core& core) {
   if (core.now < core.next_evacuation) return;
   core.next_evacuation = core.now + kLookEvery;
   const std::set<NodeId> leaving = LeavingNodes(core);
-  const std::size_t under_way = core.state().moves.size();
+  const auto under_way = static_cast<std::size_t>(
+      std::count_if(core.state().moves.begin(), core.state().moves.end(), [&](const auto& entry) {
+        return StepOf(core.state(), *entry.second) <= MoveStep::kPulling;
+      }));
   const std::size_t slots =
       core.options.moves_per_pool - std::min<std::size_t>(under_way, core.options.moves_per_pool);
   // More than the slots, so that a busy node does not hold up the others.

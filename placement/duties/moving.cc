@@ -17,7 +17,8 @@ class MoveDriver {
 
   void Run() {
     for (const auto& [shard, move] : before_->moves) {
-      if (!move->started) continue;
+      // What only waits for readers to let go costs nobody anything.
+      if (StepOf(*before_, *move) != MoveStep::kPulling) continue;
       ++total_;
       if (Alive(move->from)) ++busy_[move->from];
       if (Alive(move->to)) ++busy_[move->to];
@@ -174,7 +175,7 @@ class MoveDriver {
   std::size_t edited_ = 0;  // at least the chunks edited
   Change change_;
   std::uint32_t total_ = 0;
-  std::map<NodeId, std::uint32_t> busy_;  // started moves that a node gives or takes
+  std::map<NodeId, std::uint32_t> busy_;  // pulls that a node gives or takes
   std::vector<std::string> said_;
   std::vector<std::pair<std::size_t, bool>> ended_;  // kind, done
 };

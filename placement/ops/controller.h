@@ -165,7 +165,7 @@ struct ControllerOptions {
   Duration repair_after = std::chrono::minutes(1);
   // Between the epoch at which both copies serve and that at which the old one goes.
   Duration move_settle = std::chrono::milliseconds(500);
-  // Moves at one time that a node gives or takes, and in all.
+  // Pulls at one time that a node gives or takes, and in all.
   std::uint32_t moves_per_node = 4;
   std::uint32_t moves_per_pool = 64;
   // Milliseconds since 1970, for people.

@@ -43,6 +43,7 @@ void SimController::Crash() {
 }
 
 void SimController::Count() {
+  if (!life_) return;
   const placement::Counters& counters = life_->controller->counters();
   for (std::uint64_t done : counters.moves_done) cluster_->results.moved += done;
   cluster_->results.repaired +=
