@@ -1,0 +1,118 @@
+// The node's loop with its real memory, loaders and scrubber, without sockets.
+#include "poolserver/node_loop.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <mutex>
+
+namespace engram::poolserver {
+namespace {
+
+using std::chrono::seconds;
+
+TableRecord LoopTable() {
+  TableRecord table;
+  table.uid.bytes[0] = 9;
+  table.name = {"t", "1"};
+  table.spec.columns = {{0, 0, 0, 16'384}};
+  table.spec.planes = {{"value", DType::kBytes, 256}};
+  table.spec.addressing.function = "identity";
+  table.spec.addressing.layers = {0};
+  table.options.shard_bytes = kMinShardBytes;
+  table.source.seed = 3;
+  return table;
+}
+
+class NodeLoopTest : public testing::Test {
+ protected:
+  NodeLoopTest()
+      : arena_(Memory()),
+        exposure_({}),
+        random_(1),
+        loop_(Options(), {}, &arena_, &exposure_, &SystemClock::Get(), &random_, nullptr,
+              Outlets()) {
+    loop_.Post(ControllerConnected{});
+    loop_.Post(ControllerSaid{
+        NodeWelcome{Incarnation(7), FencingToken(3), std::chrono::milliseconds(1), seconds(5)}});
+  }
+  ~NodeLoopTest() override { loop_.Stop(); }
+
+  static Arena::Options Memory() {
+    Arena::Options options;
+    options.capacity_bytes = 64 << 20;
+    options.slab_bytes = 8 << 20;
+    return options;
+  }
+  static NodeOptions Options() {
+    NodeOptions options;
+    options.node = {"node-0"};
+    options.process_nonce = "abc";
+    options.scrub_bytes_per_second = std::uint64_t{1} << 30;
+    return options;
+  }
+  NodeOutlets Outlets() {
+    NodeOutlets outlets;
+    outlets.to_controller = [this](const NodeToController& message) {
+      const auto* beat = std::get_if<NodeHeartbeat>(&message);
+      if (beat == nullptr) return;
+      loop_.Post(ControllerSaid{HeartbeatSeen{beat->sequence, Epoch(1)}});
+      std::lock_guard lock(mutex_);
+      for (const ReplicaReport& report : beat->changed) reports_.push_back(report);
+      changed_.notify_all();
+    };
+    outlets.exit = [](const absl::Status&) {};
+    outlets.say = [](const std::string&) {};
+    return outlets;
+  }
+  // The first report of a replica in this state.
+  ReplicaReport Await(ReplicaState state) {
+    const auto find = [&] {
+      return std::find_if(reports_.begin(), reports_.end(),
+                          [&](const ReplicaReport& report) { return report.state == state; });
+    };
+    std::unique_lock lock(mutex_);
+    EXPECT_TRUE(changed_.wait_for(lock, seconds(60), [&] { return find() != reports_.end(); }));
+    return find() == reports_.end() ? ReplicaReport() : *find();
+  }
+  void Load(std::optional<Successor> source) {
+    loop_.Post(ControllerSaid{
+        Command{1, Incarnation(7), FencingToken(3),
+                LoadReplicas{LoopTable(), {ShardIndex(1)}, Tier::kDram, source, {}}}});
+  }
+
+  Arena arena_;
+  Exposure exposure_;
+  SeededRandom random_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<ReplicaReport> reports_;
+  NodeLoop loop_;
+};
+
+TEST_F(NodeLoopTest, AFlippedBitIsFoundAndItsReplicaWithdrawn) {
+  Load(std::nullopt);
+  const ReplicaReport serving = Await(ReplicaState::kServing);
+  EXPECT_TRUE(serving.error.ok());
+  const std::optional<Place> place = arena_.Find(serving.shard);
+  ASSERT_TRUE(place);
+  place->data()[777'777] ^= std::byte{0x10};
+  Await(ReplicaState::kRetired);
+  EXPECT_EQ(Await(ReplicaState::kDraining).error.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(NodeLoopTest, AFlippedBitInASealIsFoundToo) {
+  Load(std::nullopt);
+  const std::optional<Place> place = arena_.Find(Await(ReplicaState::kServing).shard);
+  ASSERT_TRUE(place);
+  place->data()[264 * 1'000 + 260] ^= std::byte{1};
+  EXPECT_EQ(Await(ReplicaState::kDraining).error.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(NodeLoopTest, WithoutAFabricNothingIsPulled) {
+  Load(Successor{{"node-1"}, Incarnation(4), "127.0.0.1:1"});
+  EXPECT_EQ(Await(ReplicaState::kRetired).error.code(), absl::StatusCode::kUnavailable);
+}
+
+}  // namespace
+}  // namespace engram::poolserver
