@@ -37,6 +37,8 @@ absl::Status RunFloor(const BenchOptions& options);
 absl::Status RunPool(const BenchOptions& options);
 // Steps through the prefetcher: what they add to the bare reader, and when their rows are there.
 absl::Status RunClient(const BenchOptions& options);
+// The planner against bounds and simple rules. Needs no pool.
+absl::Status RunPlacement(const BenchOptions& options);
 
 // `addressing_us_per_token` and `load_vs_dd`; part of RunPool.
 absl::StatusOr<Figure> MeasureAddressing(const BenchOptions& options);

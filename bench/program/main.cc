@@ -66,6 +66,8 @@ int main(int argc, char** argv) {
   AddBench(app, "pool", "The product over those floors", engram::bench::RunPool, options, chosen);
   AddBench(app, "client", "Steps through the prefetcher", engram::bench::RunClient, options,
            chosen);
+  AddBench(app, "placement", "The planner against bounds and simple rules",
+           engram::bench::RunPlacement, options, chosen);
   AddReplay(app, replay, chosen);
   AddCheckpoint(app, checkpoint, chosen);
   try {

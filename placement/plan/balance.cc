@@ -1,11 +1,15 @@
 // The most loaded nodes hand over what helps most a byte moved: the hottest shards first, to the
 // least loaded nodes, until no node is above the goal or nobody can take more.
+#include <span>
+#include <tuple>
+
 #include "placement/plan/goals.h"
 
 namespace engram::placement {
 namespace {
 
 constexpr int kMostPasses = 16;
+constexpr std::size_t kMostTried = 4;
 
 class Balancer {
  public:
@@ -40,26 +44,77 @@ class Balancer {
     return shard.Share() / static_cast<double>(std::max<std::uint64_t>(1, shard.bytes));
   }
 
-  void Shed(std::uint32_t from) {
-    std::vector<std::pair<double, std::uint32_t>> hot;  // (-heat, shard)
+  // What it holds: what comes to it by this plan first, for that moves anyway, then the hottest.
+  std::vector<std::uint32_t> Hottest(std::uint32_t from) {
+    std::vector<std::tuple<bool, double, std::uint32_t>> hot;
     for (std::uint32_t id : state_.Held(from)) {
       const ShardState& shard = state_.shard(id);
       if (shard.moving || shard.load <= 0 || !PlanState::Holds(shard, from)) continue;
-      hot.emplace_back(-Heat(id), id);
+      hot.emplace_back(state_.WasThere(id, from), -Heat(id), id);
     }
     std::sort(hot.begin(), hot.end());
-    hot.erase(std::unique(hot.begin(), hot.end()), hot.end());
-    for (const bool any_node : {false, true}) {
-      for (const auto& [heat, id] : hot) {
-        const double use = state_.nodes()[from].Use();
-        if (use <= goal_) return;
-        if (!PlanState::Holds(state_.shard(id), from)) continue;
-        // Nodes that lack the table help only where help is needed.
-        if (any_node && use <= state_.limits().target_load) return;
-        if (any_node && !state_.MayGrow(state_.shard(id).table)) continue;
-        HandOver(id, from, any_node);
-      }
+    std::vector<std::uint32_t> ids;
+    for (const auto& [was_there, heat, id] : hot) {
+      if (ids.empty() || ids.back() != id) ids.push_back(id);
     }
+    return ids;
+  }
+
+  // How many of them, the first, would do if they went.
+  std::size_t Enough(std::uint32_t from, const std::vector<std::uint32_t>& hot) const {
+    const NodeState& node = state_.nodes()[from];
+    double load = node.load;
+    std::size_t count = 0;
+    while (count < hot.size() && load > goal_ * node.strength) {
+      load -= state_.shard(hot[count++]).Share();
+    }
+    return count;
+  }
+
+  void Shed(std::uint32_t from) {
+    const std::vector<std::uint32_t> hot = Hottest(from);
+    // To nodes of the table what helps most a byte; then to other nodes, for they take that too;
+    // where no other node may help, whatever finds a place.
+    if (HandOver(std::span(hot).first(Enough(from, hot)), from, false)) return;
+    if (HandOver(hot, from, true)) return;
+    if (!HandOver(hot, from, false)) MakeRoom(hot, from);
+  }
+
+  // A shard too hot for where it is, and for what is left of any node: it goes where it does better
+  // all the same, and what is there makes room in the next pass.
+  void MakeRoom(std::vector<std::uint32_t> hot, std::uint32_t from) {
+    const PlanLimits& limits = state_.limits();
+    const NodeState& node = state_.nodes()[from];
+    const double use = node.Use();
+    if (use <= goal_ * (1 + limits.hysteresis)) return;
+    // Whatever the order: the next plan must not find what this one does not.
+    std::sort(hot.begin(), hot.end(), [&](std::uint32_t a, std::uint32_t b) {
+      return std::pair(-state_.shard(a).Share(), a) < std::pair(-state_.shard(b).Share(), b);
+    });
+    for (std::size_t i = 0; i < std::min(hot.size(), kMostTried); ++i) {
+      const ShardState& shard = state_.shard(hot[i]);
+      if (!PlanState::Holds(shard, from)) continue;
+      const bool any_node = use > limits.target_load && state_.MayGrow(shard.table);
+      const std::uint32_t to = state_.BestTarget(hot[i], from, any_node);
+      if (to == PlanState::kNone) continue;
+      const NodeState& other = state_.nodes()[to];
+      if ((other.load + shard.Share()) / other.strength * (1 + limits.hysteresis) > use) continue;
+      state_.Move(hot[i], from, to, {PlanGoal::kLoad, from, use, state_.MeanUse()});
+      return;
+    }
+  }
+
+  // True: `from` needs no more help.
+  bool HandOver(std::span<const std::uint32_t> hot, std::uint32_t from, bool any_node) {
+    for (std::uint32_t id : hot) {
+      const double use = state_.nodes()[from].Use();
+      if (use <= goal_) return true;
+      // Nodes that lack the table help only where help is needed.
+      if (any_node && use <= state_.limits().target_load) return false;
+      if (any_node && !state_.MayGrow(state_.shard(id).table)) continue;
+      if (PlanState::Holds(state_.shard(id), from)) HandOver(id, from, any_node);
+    }
+    return state_.nodes()[from].Use() <= goal_;
   }
 
   // To a node that stays below the goal, or at least well below what this one then has.

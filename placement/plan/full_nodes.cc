@@ -5,7 +5,7 @@
 namespace engram::placement {
 namespace {
 
-constexpr double kAnyLoad = 1e300;
+constexpr double kHoweverLoaded = 1e300;
 
 void Ease(PlanState& state, std::uint32_t full) {
   std::vector<std::uint32_t> held = state.Held(full);
@@ -17,9 +17,9 @@ void Ease(PlanState& state, std::uint32_t full) {
     if (over() <= 0) return;
     const ShardState& shard = state.shard(id);
     if (shard.moving || !PlanState::Holds(shard, full)) continue;
-    std::uint32_t to = state.Target(id, full, kAnyLoad, false);
+    std::uint32_t to = state.Target(id, full, kHoweverLoaded, false);
     if (to == PlanState::kNone && state.MayGrow(shard.table)) {
-      to = state.Target(id, full, kAnyLoad, true);
+      to = state.Target(id, full, kHoweverLoaded, true);
     }
     if (to == PlanState::kNone) continue;
     state.Move(id, full, to, {PlanGoal::kCapacity, full, static_cast<double>(over()), 0});

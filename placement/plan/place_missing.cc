@@ -98,7 +98,7 @@ class Sites {
     const auto free = static_cast<double>(site.free);
     if (preference_ == Preference::kRoom) return {-free, 0, 0, node.rank};
     const double use = site.load / node.strength, bytes = site.bytes / node.strength;
-    return hot_ ? Key{use, bytes, -free, node.rank} : Key{bytes, use, -free, node.rank};
+    return hot_ ? Key{use, -node.strength, bytes, node.rank} : Key{bytes, use, -free, node.rank};
   }
   Key QueueKey(const Queue& queue) const {
     if (queue.sites.empty()) return {};

@@ -234,6 +234,19 @@ std::uint32_t PlanState::Target(std::uint32_t id, std::uint32_t leaving, double 
   return kNone;
 }
 
+std::uint32_t PlanState::BestTarget(std::uint32_t id, std::uint32_t leaving, bool any_node) const {
+  const ShardState& shard = shards_[id];
+  std::uint32_t best = kNone;
+  double least = 0;
+  for (std::uint32_t node : any_node ? by_rank_ : tables_[shard.table].members) {
+    const double after = (nodes_[node].load + shard.Share()) / nodes_[node].strength;
+    if ((best != kNone && after >= least) || !CanTake(id, node, leaving)) continue;
+    best = node;
+    least = after;
+  }
+  return best;
+}
+
 bool PlanState::MayGrow(std::uint32_t table) const {
   const std::uint32_t most = view_.tables[table].max_nodes;
   return most == 0 || tables_[table].members.size() < most;

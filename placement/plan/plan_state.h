@@ -88,6 +88,8 @@ class PlanState {
   }
   // Shards that the node holds; some may have left it since they were listed.
   const std::vector<std::uint32_t>& Held(std::uint32_t node);
+  // Held it when the plan began.
+  bool WasThere(std::uint32_t id, std::uint32_t node) const;
   static bool Holds(const ShardState& shard, std::uint32_t node);
 
   // Distinct failure domains of the copies on nodes that stay.
@@ -117,6 +119,8 @@ class PlanState {
   // share the load in the end (0: those that there are then).
   std::uint32_t Target(std::uint32_t id, std::uint32_t leaving, double most, bool any_node,
                        std::uint32_t copies = 0) const;
+  // The node that would be the least loaded with the copy.
+  std::uint32_t BestTarget(std::uint32_t id, std::uint32_t leaving, bool any_node) const;
   // Whether one more node may hold a part of the table.
   bool MayGrow(std::uint32_t table) const;
   double MaxUse() const;
@@ -138,7 +142,6 @@ class PlanState {
   void SetLoad(std::uint32_t node, double load);
   void Share(const ShardState& shard, double sign);
   void Count(const ShardState& shard, std::uint32_t node, int by);
-  bool WasThere(std::uint32_t id, std::uint32_t node) const;
   void Touch(std::uint32_t id, const StepCause& cause);
 
   const PoolView& view_;
