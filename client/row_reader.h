@@ -28,6 +28,7 @@
 #include "client/protocol_switches.h"
 #include "client/quiescence.h"
 #include "client/read_counters.h"
+#include "client/read_heat.h"
 #include "client/route_board.h"
 #include "engram/clock.h"
 #include "engram/ids.h"
@@ -127,6 +128,7 @@ class RowReader {
         0;  // hedged rows under way at once; their memory is the reader's own
     ProtocolSwitches switches;
     std::shared_ptr<ReadCounters> counters;  // null: the reader's own
+    std::shared_ptr<ReadHeat> heat;          // null: what is read is not counted by shard
   };
 
   using Slot = std::int32_t;
@@ -210,6 +212,7 @@ class RowReader {
   template <class Id>
   void ResolveRun(Request& request, Part& part, const Id* ids, const ReadPart& from,
                   std::byte* out);
+  void CountHeat(const Request& request, const Part& part, std::uint32_t ngram_rows);
   void SortByGroup(Request& request);
   void Reroute(Request& request, Instant now);
   void Repin(Request& request, Instant now);

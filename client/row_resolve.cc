@@ -1,5 +1,6 @@
 // RowReader: from ids to rows with routes, at the start and at each retry.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <type_traits>
 #include <utility>
@@ -110,6 +111,32 @@ void RowReader::Resolve(Request& request, Part& part, const ReadPart& from) {
   part.fill_begin = part.fill_end = request.fill_count;
   if (messages && options_.cache != nullptr)
     TakeCached(request, part, from.ngram_rows, order_begin);
+  if (options_.heat != nullptr && options_.heat->Sampled())
+    CountHeat(request, part, from.ngram_rows);
+}
+
+// Rows that are read from the pool count for their shard; n-grams count wherever their rows come
+// from, for what is hot in a cache is what to keep there.
+void RowReader::CountHeat(const Request& request, const Part& part, std::uint32_t ngram_rows) {
+  ReadHeat& heat = *options_.heat;
+  const ShardLayout& layout = options_.table->layout;
+  for (std::uint32_t at = part.begin; at < part.end; ++at) {
+    const Row& row = request.rows[at];
+    if (row.state == RowState::kQueued) heat.CountRow(layout.Locate(row.id).shard);
+  }
+  const std::uint32_t unit = ngram_rows > 1 ? ngram_rows : 1;
+  if (unit > ReadHeat::kMostRows || !heat.BeginNgrams()) return;
+  std::array<RowId, ReadHeat::kMostRows> rows;
+  for (std::uint32_t at = part.begin; at + unit <= part.end; at += unit) {
+    bool whole = true;
+    for (std::uint32_t i = 0; i < unit; ++i) {
+      const Row& row = request.rows[at + i];
+      whole &= row.state != RowState::kSkipped && row.state != RowState::kFailed;
+      rows[i] = row.id;
+    }
+    if (whole) heat.CountNgram({rows.data(), unit});
+  }
+  heat.EndNgrams();
 }
 
 // Rows of one group become neighbours, so that each node gets whole messages; a stable counting

@@ -68,8 +68,13 @@ absl::Status AddSynthetic(const LoadOptions& options, v1::LoadTableRequest* requ
 
 }  // namespace
 
-void DeclareLoadOptions(Options app, LoadOptions* options) {
-  app.Word("NAME", &options->table, "NAME@VERSION of the new table");
+void DeclareLoadOptions(Options app, LoadOptions* options, bool name_required) {
+  const std::string help = "NAME@VERSION of the new table";
+  if (name_required) {
+    app.Word("NAME", &options->table, help);
+  } else {
+    app.OptionalWord("NAME", &options->table, help);
+  }
   app.Text("--checkpoint", &options->checkpoint,
            "Hugging Face directory, as the pool nodes see it");
   app.Text("--synthetic", &options->synthetic, "JSON file that describes a synthetic table");

@@ -20,7 +20,7 @@ struct LoadOptions {
   std::string seal = "crc32c";
 };
 
-void DeclareLoadOptions(Options app, LoadOptions* options);
+void DeclareLoadOptions(Options app, LoadOptions* options, bool name_required = true);
 
 // UsageError: not exactly one source, or a value out of range. NotFound, InvalidArgument: a file is
 // missing or wrong (names it).

@@ -151,6 +151,16 @@ absl::StatusOr<v1::ListMovesResponse> PoolStub::Moves() const {
                                     v1::ListMovesRequest(), kController, endpoint_, timeout_);
 }
 
+absl::StatusOr<v1::GetHeatResponse> PoolStub::Heat(const v1::GetHeatRequest& request) const {
+  return Ask<v1::GetHeatResponse>(*service_->stub, &v1::PoolService::Stub::GetHeat, request,
+                                  kController, endpoint_, timeout_);
+}
+
+absl::StatusOr<v1::GetPlanResponse> PoolStub::Plan(const v1::GetPlanRequest& request) const {
+  return Ask<v1::GetPlanResponse>(*service_->stub, &v1::PoolService::Stub::GetPlan, request,
+                                  kController, endpoint_, timeout_);
+}
+
 absl::StatusOr<std::string> PoolStub::TokenMap(const std::string& digest) const {
   if (digest.empty()) return std::string();
   grpc::ClientContext call;

@@ -39,6 +39,8 @@ class PoolStub {
   absl::StatusOr<v1::DrainNodeResponse> Drain(const v1::DrainNodeRequest& request) const;
   absl::StatusOr<v1::MoveShardResponse> Move(const v1::MoveShardRequest& request) const;
   absl::StatusOr<v1::ListMovesResponse> Moves() const;
+  absl::StatusOr<v1::GetHeatResponse> Heat(const v1::GetHeatRequest& request) const;
+  absl::StatusOr<v1::GetPlanResponse> Plan(const v1::GetPlanRequest& request) const;
   // Little-endian int32; empty digest gives an empty map.
   absl::StatusOr<std::string> TokenMap(const std::string& digest) const;
 

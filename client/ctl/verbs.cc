@@ -70,8 +70,16 @@ std::span<const Verb> Verbs() {
            "engramctl status\n"
            "engramctl status --endpoint pool.example:7700 -o json",
            DeclareStatus},
-      Verb{"plan", "Say whether a table would fit and how it would be cut, loading nothing",
-           "engramctl plan table small@2 --synthetic spec.json --replicas 2", DeclarePlan},
+      Verb{"top", "Show what is read most, as clients report it",
+           "engramctl top shards\n"
+           "engramctl top tables -o json\n"
+           "engramctl top ngrams small@1 --limit 100000 --write hot.txt",
+           DeclareTop},
+      Verb{"plan", "Show what the planner would move and why, or whether a table would fit",
+           "engramctl plan\n"
+           "engramctl plan --limit 5 -o json\n"
+           "engramctl plan table small@2 --synthetic spec.json --replicas 2",
+           DeclarePlan},
       Verb{"doctor", "Check this machine and say what to do about what is wrong",
            "engramctl doctor\n"
            "engramctl doctor -o json",

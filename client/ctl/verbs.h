@@ -20,6 +20,7 @@ Action DeclareCordon(Options app);
 Action DeclareUncordon(Options app);
 Action DeclareWait(Options app);
 Action DeclarePlan(Options app);
+Action DeclareTop(Options app);
 Action DeclareDoctor(Options app);
 Action DeclareStatus(Options app);
 Action DeclareCompletion(Options app);

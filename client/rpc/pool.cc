@@ -63,6 +63,7 @@ absl::StatusOr<std::unique_ptr<Table>> Pool::OpenTable(const std::string& name,
     state->addressing = *std::move(made);
   }
   core_->AddTable(state->record.uid, state->read_table->layout.shards(), &state->board);
+  core_->heat().Add(state.get(), [raw = state.get()] { return raw->TakeHeat(); });
   if (absl::Status status = core_->AwaitRoutes(name, state->board, deadline); !status.ok())
     return status;
   return std::unique_ptr<Table>(new Table(std::move(state)));

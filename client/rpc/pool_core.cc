@@ -23,6 +23,7 @@ namespace engram::client {
 namespace {
 
 constexpr Duration kCallTimeout = std::chrono::seconds(5);
+constexpr Duration kHeatTimeout = std::chrono::seconds(1);
 constexpr Duration kGoodbyeTimeout = std::chrono::seconds(1);
 
 Instant Now() { return SystemClock::Get().Now(); }
@@ -82,6 +83,15 @@ absl::StatusOr<std::shared_ptr<PoolCore>> PoolCore::Open(const PoolOptions& from
   PoolCore* raw = core.get();
   core->loop_->Start([raw](Instant now) { return raw->Tick(now); });
   core->loop_->Post([raw] { raw->FeedMap(MapFollower::Start{}); });
+  core->heat_ = std::make_unique<HeatReporter>(
+      options.client_name, options.tenant, core->random_.Next(),
+      [raw](const v1::ReportHeatRequest& request, v1::ReportHeatResponse* response) {
+        return raw->CallController(
+            [&](v1::PoolService::Stub* stub, grpc::ClientContext* call) {
+              return stub->ReportHeat(call, request, response);
+            },
+            kHeatTimeout);
+      });
   return core;
 }
 
@@ -156,6 +166,7 @@ absl::Status PoolCore::Greet() {
 
 PoolCore::~PoolCore() {
   if (keeper_ == nullptr) return;
+  heat_.reset();
   SayGoodbye();
   std::vector<std::shared_ptr<SessionStream>> streams;
   std::vector<std::shared_ptr<MapStream>> map_streams;

@@ -22,6 +22,7 @@
 #include "client/route_board.h"
 #include "client/route_keeper.h"
 #include "client/rpc/duty_loop.h"
+#include "client/rpc/heat_reporter.h"
 #include "client/rpc/map_stream.h"
 #include "client/rpc/pool.h"
 #include "client/rpc/session_stream.h"
@@ -54,6 +55,7 @@ class PoolCore {
   Quiescence* quiescence() { return &quiescence_; }
   const std::vector<fabric::Fabric*>& fabrics() const { return fabrics_; }
   const PoolOptions& options() const { return options_; }
+  HeatReporter& heat() { return *heat_; }
 
  private:
   struct OpenTable {
@@ -127,6 +129,8 @@ class PoolCore {
   std::vector<std::shared_ptr<MapStream>> ending_maps_;
   std::deque<std::pair<NodeId, session::Event>> pending_;
   bool leaving_ = false;
+
+  std::unique_ptr<HeatReporter> heat_;
 
   mutable Mutex mutex_;
   std::shared_ptr<const ShardMap> map_ ABSL_GUARDED_BY(mutex_) = ShardMap::Empty();

@@ -45,7 +45,10 @@ Table::State::State(std::shared_ptr<PoolCore> pool, TableRecord table, TableName
       read_table(std::make_shared<ReadTable>(record.uid, record.spec, record.options)),
       board(core->quiescence(), NoRoutes(read_table->layout.shards())) {}
 
-Table::State::~State() { core->RemoveTable(&board); }
+Table::State::~State() {
+  core->heat().Remove(this);
+  core->RemoveTable(&board);
+}
 
 RowReader::Options Table::State::ReaderOptions(RowReader::Options options) {
   options.table = read_table;
@@ -53,9 +56,21 @@ RowReader::Options Table::State::ReaderOptions(RowReader::Options options) {
   options.fabrics = core->fabrics();
   options.clock = &SystemClock::Get();
   options.counters = std::make_shared<ReadCounters>();
+  options.heat = std::make_shared<ReadHeat>(read_table->layout.shards());
   MutexLock lock(&mutex);
   counters.push_back(options.counters);
+  heats.push_back(options.heat);
   return options;
+}
+
+TakenHeat Table::State::TakeHeat() {
+  TakenHeat taken;
+  taken.table = record.uid;
+  MutexLock lock(&mutex);
+  for (const auto& heat : heats) heat->Take(&taken.shards, &taken.ngrams);
+  // Those of readers that are gone.
+  std::erase_if(heats, [](const auto& heat) { return heat.use_count() == 1; });
+  return taken;
 }
 
 absl::StatusOr<std::unique_ptr<Table::State::Desk>> Table::State::Take() {

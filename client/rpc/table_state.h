@@ -7,6 +7,7 @@
 #include "absl/base/thread_annotations.h"
 #include "client/route_board.h"
 #include "client/rpc/pool.h"
+#include "client/rpc/heat_reporter.h"
 #include "client/rpc/pool_core.h"
 #include "engram/mutex.h"
 
@@ -33,6 +34,8 @@ struct Table::State {
                                                      std::uint32_t unit_rows) const;
   absl::Status OpenCache(const PrefetcherOptions& wanted, Prefetcher::Options* options,
                          RowReader::Options* reader_options) const;
+  // What all readers of the table read since the last call.
+  TakenHeat TakeHeat();
   // One request of at most the desk's size.
   absl::Status Read(Desk& desk, std::span<const ReadPart> parts, Instant deadline);
   absl::Status Explain(RowId id, ReadStatus status, const ReadFailure& failure) const;
@@ -48,6 +51,7 @@ struct Table::State {
   Mutex mutex;
   std::vector<std::unique_ptr<Desk>> desks ABSL_GUARDED_BY(mutex);  // idle
   std::vector<std::shared_ptr<ReadCounters>> counters ABSL_GUARDED_BY(mutex);
+  std::vector<std::shared_ptr<ReadHeat>> heats ABSL_GUARDED_BY(mutex);
 };
 
 }  // namespace engram::client

@@ -1,5 +1,8 @@
 #include "placement/rpc/metrics.h"
 
+#include <algorithm>
+#include <functional>
+
 namespace engram::placement {
 namespace {
 
@@ -78,6 +81,36 @@ MetricFamily PlanSeconds(const Counters& counters) {
   return family;
 }
 
+constexpr std::size_t kHottest = 10;
+
+// Bounded whatever the pool's size: the hottest shards by their rank, which tables are read.
+void AddHeat(const ClusterState& state, const HeatBoard& heat, std::vector<MetricFamily>* out) {
+  const Instant now = SystemClock::Get().Now();
+  MetricFamily tables = Family("engram_table_reads_per_second", "Rows that clients read, decayed.",
+                               MetricType::Gauge);
+  std::vector<double> hottest(kHottest, 0);
+  for (const auto& [uid, table] : state.tables) {
+    if (table->record.state != TableState::kReady) continue;
+    double sum = 0;
+    for (const double reads : heat.Shards(now, uid)) {
+      sum += reads;
+      if (reads <= hottest.back()) continue;
+      hottest.back() = reads;
+      std::sort(hottest.begin(), hottest.end(), std::greater<>());
+    }
+    Add(tables, sum, {{"table", table->record.name.Full()}});
+  }
+  out->push_back(std::move(tables));
+  MetricFamily shards = Family("engram_hottest_shards_reads_per_second",
+                               "Rows read of the hottest shards, by rank.", MetricType::Gauge);
+  for (std::size_t i = 0; i < kHottest; ++i) {
+    Add(shards, hottest[i], {{"rank", std::to_string(i + 1)}});
+  }
+  out->push_back(std::move(shards));
+  out->push_back(Single("engram_heat_reports_total", "Reports of clients that were taken.",
+                        MetricType::Counter, static_cast<double>(heat.reports())));
+}
+
 }  // namespace
 
 std::uint64_t UnderReplicated(const ClusterState& state) {
@@ -123,6 +156,7 @@ std::vector<MetricFamily> ControllerMetrics::Collect() const {
                        "Replicas that a scrubber found to be wrong and that were withdrawn.",
                        MetricType::Counter, static_cast<double>(counters.replicas_suspect)));
   out.push_back(PlanSeconds(counters));
+  AddHeat(*state, *heat_, &out);
   return out;
 }
 

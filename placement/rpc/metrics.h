@@ -10,19 +10,21 @@
 #include <string>
 #include <vector>
 
+#include "placement/heat/heat_board.h"
 #include "placement/ops/controller_loop.h"
 
 namespace engram::placement {
 
 class ControllerMetrics final : public prometheus::Collectable {
  public:
-  // `loop` must outlive the metrics.
-  ControllerMetrics(const ControllerLoop* loop, std::string version)
-      : loop_(loop), version_(std::move(version)) {}
+  // `loop` and `heat` must outlive the metrics.
+  ControllerMetrics(const ControllerLoop* loop, const HeatBoard* heat, std::string version)
+      : loop_(loop), heat_(heat), version_(std::move(version)) {}
   std::vector<prometheus::MetricFamily> Collect() const override;
 
  private:
   const ControllerLoop* const loop_;
+  const HeatBoard* const heat_;
   const std::string version_;
 };
 

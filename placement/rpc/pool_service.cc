@@ -231,7 +231,7 @@ grpc::ServerUnaryReactor* PoolService::GetPoolInfo(grpc::CallbackServerContext* 
                                                    const v1::GetPoolInfoRequest*,
                                                    v1::GetPoolInfoResponse* response) {
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
-  response->set_version(version_);
+  response->set_version(options_.version);
   response->set_epoch(state->epoch.value());
   response->set_fencing_token(state->token.value());
   std::uint32_t alive = 0;

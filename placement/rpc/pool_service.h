@@ -10,7 +10,9 @@
 #include "absl/base/thread_annotations.h"
 #include "engram/mutex.h"
 #include "engram/v1/placement.grpc.pb.h"
+#include "placement/heat/heat_board.h"
 #include "placement/ops/controller_loop.h"
+#include "placement/plan/planner.h"
 
 namespace engram::placement {
 
@@ -18,9 +20,14 @@ class MapWatcher;
 
 class PoolService final : public v1::PoolService::CallbackService {
  public:
-  // `loop` must outlive the service.
-  PoolService(ControllerLoop* loop, std::string version)
-      : loop_(loop), version_(std::move(version)) {}
+  struct Options {
+    std::string version;
+    Duration report_every = std::chrono::seconds(10);  // heat of each client
+    PlanLimits limits;                                 // of the plans that are shown
+  };
+  // `loop` and `heat` must outlive the service.
+  PoolService(ControllerLoop* loop, HeatBoard* heat, Options options)
+      : loop_(loop), heat_(heat), options_(std::move(options)) {}
 
   grpc::ServerUnaryReactor* LoadTable(grpc::CallbackServerContext* context,
                                       const v1::LoadTableRequest* request,
@@ -65,6 +72,17 @@ class PoolService final : public v1::PoolService::CallbackService {
                                         const v1::GetPoolInfoRequest* request,
                                         v1::GetPoolInfoResponse* response) override;
 
+  // heat_service.cc
+  grpc::ServerUnaryReactor* ReportHeat(grpc::CallbackServerContext* context,
+                                       const v1::ReportHeatRequest* request,
+                                       v1::ReportHeatResponse* response) override;
+  grpc::ServerUnaryReactor* GetHeat(grpc::CallbackServerContext* context,
+                                    const v1::GetHeatRequest* request,
+                                    v1::GetHeatResponse* response) override;
+  grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* context,
+                                    const v1::GetPlanRequest* request,
+                                    v1::GetPlanResponse* response) override;
+
   // Outlet of the loop: there is a newer map.
   void MapChanged();
   // Ends every watch, so that the server can stop.
@@ -75,7 +93,8 @@ class PoolService final : public v1::PoolService::CallbackService {
   void Forget(MapWatcher* watcher);
 
   ControllerLoop* const loop_;
-  const std::string version_;
+  HeatBoard* const heat_;
+  const Options options_;
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<MapWatcher*, std::shared_ptr<MapWatcher>> watchers_ ABSL_GUARDED_BY(mutex_);

@@ -24,6 +24,13 @@ absl::Status CheckTimes(const Settings& settings) {
       FormatDuration(every), ": one late heartbeat would kill a node; raise --dead-after"));
 }
 
+PlanLimits LimitsOf(const Settings& settings) {
+  PlanLimits limits;
+  limits.bytes = settings.Size("plan_max_bytes");
+  limits.read_bytes_per_second = settings.Size("node_read_bytes_per_second");
+  return limits;
+}
+
 absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenLoop(const Settings& settings) {
   auto store = SqliteStore::Open({settings.Text("state_file"), settings.Size("state_max_bytes")});
   if (!store.ok()) return store.status();
@@ -128,6 +135,34 @@ Program PlacementProgram() {
                {},
                "1",
                "4096"},
+              {"heat_report_every",
+               SettingType::kDuration,
+               "10s",
+               "How often each client says what it read.",
+               {},
+               "100ms",
+               "5m"},
+              {"heat_half_life",
+               SettingType::kDuration,
+               "1m",
+               "After which a read counts half.",
+               {},
+               "1s",
+               "1h"},
+              {"plan_max_bytes",
+               SettingType::kSize,
+               "16GiB",
+               "What one plan may move; the rest is left to later ones.",
+               {},
+               "1MiB",
+               ""},
+              {"node_read_bytes_per_second",
+               SettingType::kSize,
+               "2GiB",
+               "What a node can be asked for that has not been measured.",
+               {},
+               "1MiB",
+               ""},
               {"reflection", SettingType::kBool, "false", "Serve gRPC reflection.", {}, "", ""},
           }};
 }
@@ -143,7 +178,12 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   std::unique_ptr<PlacementServer> server(new PlacementServer);
   server->loop_ = *std::move(loop);
   server->nodes_ = std::make_unique<NodeService>(server->loop_.get());
-  server->pool_ = std::make_unique<PoolService>(server->loop_.get(), std::string(Version()));
+  server->heat_ = std::make_unique<HeatBoard>(settings.Time("heat_half_life"));
+  PoolService::Options pool;
+  pool.version = std::string(Version());
+  pool.report_every = settings.Time("heat_report_every");
+  pool.limits = LimitsOf(settings);
+  server->pool_ = std::make_unique<PoolService>(server->loop_.get(), server->heat_.get(), pool);
   server->loop_->Start({[nodes = server->nodes_.get()](LinkId link, ControllerToNode message) {
                           nodes->Send(link, std::move(message));
                         },
@@ -162,7 +202,8 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   if (listen.empty()) return server;
   auto metrics = wire::MetricsServer::Start(
       listen, insecure,
-      std::make_shared<ControllerMetrics>(server->loop_.get(), std::string(Version())));
+      std::make_shared<ControllerMetrics>(server->loop_.get(), server->heat_.get(),
+                                          std::string(Version())));
   if (!metrics.ok()) return metrics.status();
   server->metrics_ = *std::move(metrics);
   return server;

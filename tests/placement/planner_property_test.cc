@@ -168,7 +168,7 @@ void CheckAfter(const PoolView& before, const PoolView& after) {
 
 TEST(PlannerPropertyTest, KeepsCapacityDomainsAndLimitsAndComesToRest) {
   int planned = 0;
-  for (std::uint64_t seed = 0; seed < 4'000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 2'000; ++seed) {
     SCOPED_TRACE(seed);
     PoolView view = RandomPool(seed).Make();
     int plans = 0;
@@ -183,11 +183,11 @@ TEST(PlannerPropertyTest, KeepsCapacityDomainsAndLimitsAndComesToRest) {
     }
     planned += plans > 0;
   }
-  EXPECT_GT(planned, 2'000);
+  EXPECT_GT(planned, 1'000);
 }
 
 TEST(PlannerPropertyTest, APlanThatWasCarriedOutLeavesNothingToPlanWhereThereIsRoom) {
-  for (std::uint64_t seed = 0; seed < 2'000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 1'000; ++seed) {
     SCOPED_TRACE(seed);
     PoolView view = RandomPool(seed).Make();
     for (PlanNode& node : view.nodes) node.free_bytes = 100'000;
@@ -200,7 +200,7 @@ TEST(PlannerPropertyTest, APlanThatWasCarriedOutLeavesNothingToPlanWhereThereIsR
 }
 
 TEST(PlannerPropertyTest, DoesNotDependOnTheOrderOfNodesAndTables) {
-  for (std::uint64_t seed = 0; seed < 1'000; ++seed) {
+  for (std::uint64_t seed = 0; seed < 500; ++seed) {
     SCOPED_TRACE(seed);
     RandomPool pool(seed);
     const PoolView view = pool.Make();

@@ -1,0 +1,107 @@
+#include "client/rpc/heat_reporter.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+
+#include "proto/convert.h"
+
+namespace engram::client {
+namespace {
+
+// Until the controller says otherwise.
+constexpr Duration kFirstReport = std::chrono::seconds(2);
+constexpr Duration kShortest = std::chrono::milliseconds(100);
+constexpr Duration kLongest = std::chrono::minutes(5);
+constexpr std::size_t kMostNgrams = 256;  // of a table, in one report
+
+void FillTable(TakenHeat taken, v1::TableHeat* to) {
+  to->set_table(wire::ToWire(taken.table));
+  std::uint32_t last = 0;
+  for (std::uint32_t shard = 0; shard < taken.shards.size(); ++shard) {
+    if (taken.shards[shard] == 0) continue;
+    to->add_shard_steps(shard - last);
+    to->add_reads(taken.shards[shard]);
+    last = shard;
+  }
+  std::sort(taken.ngrams.begin(), taken.ngrams.end(),
+            [](const auto& a, const auto& b) { return a.reads - a.error > b.reads - b.error; });
+  for (std::size_t i = 0; i < std::min(taken.ngrams.size(), kMostNgrams); ++i) {
+    const ReadHeat::Ngram& ngram = taken.ngrams[i];
+    v1::NgramHeat* out = to->add_ngrams();
+    for (const RowId row : ngram.rows) out->add_rows(row.value());
+    out->set_reads(ngram.reads);
+    out->set_error(ngram.error);
+  }
+}
+
+}  // namespace
+
+HeatReporter::HeatReporter(std::string client, std::string tenant, std::uint64_t process, Call call)
+    : client_(std::move(client)),
+      tenant_(std::move(tenant)),
+      process_(process),
+      call_(std::move(call)) {
+  thread_ = std::thread([this] { Run(); });
+  pthread_setname_np(thread_.native_handle(), "duty/heat");
+}
+
+HeatReporter::~HeatReporter() {
+  {
+    MutexLock lock(&mutex_);
+    stopping_ = true;
+  }
+  thread_.join();
+}
+
+void HeatReporter::Add(const void* table, std::function<TakenHeat()> take) {
+  MutexLock lock(&mutex_);
+  tables_[table] = std::move(take);
+}
+
+void HeatReporter::Remove(const void* table) {
+  MutexLock lock(&mutex_);
+  tables_.erase(table);
+}
+
+bool HeatReporter::Fill(v1::ReportHeatRequest* request) {
+  MutexLock lock(&mutex_);
+  for (const auto& [table, take] : tables_) {
+    TakenHeat taken = take();
+    if (std::all_of(taken.shards.begin(), taken.shards.end(), [](auto n) { return n == 0; }) &&
+        taken.ngrams.empty()) {
+      continue;
+    }
+    FillTable(std::move(taken), request->add_tables());
+  }
+  return request->tables_size() > 0;
+}
+
+void HeatReporter::Run() {
+  const Clock& clock = SystemClock::Get();
+  Duration every = kFirstReport;
+  Instant last = clock.Now();
+  while (true) {
+    {
+      MutexLock lock(&mutex_);
+      if (mutex_.AwaitFor(every,
+                          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; })) {
+        return;
+      }
+    }
+    v1::ReportHeatRequest request;
+    const Instant now = clock.Now();
+    request.set_covers_ns((now - last).count());
+    last = now;
+    if (!Fill(&request)) continue;
+    request.mutable_caller()->set_client(client_);
+    request.mutable_caller()->set_tenant(tenant_);
+    request.set_process(process_);
+    request.set_sequence(++sequence_);
+    v1::ReportHeatResponse response;
+    if (!call_(request, &response).ok() || response.report_every_ns() <= 0) continue;
+    every = std::clamp(Duration(response.report_every_ns()), kShortest, kLongest);
+  }
+}
+
+}  // namespace engram::client

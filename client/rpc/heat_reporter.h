@@ -1,0 +1,56 @@
+// Tells the controller, at an interval that the controller sets, what the readers of a pool's
+// tables have read. A report that cannot be delivered is dropped: heat is a hint, and reads never
+// wait for it. One duty thread of its own. Thread-safe.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "client/read_heat.h"
+#include "engram/clock.h"
+#include "engram/ids.h"
+#include "engram/mutex.h"
+#include "engram/v1/placement.pb.h"
+
+namespace engram::client {
+
+struct TakenHeat {
+  TableUid table;
+  std::vector<std::uint64_t> shards;
+  std::vector<ReadHeat::Ngram> ngrams;
+};
+
+class HeatReporter {
+ public:
+  // Ends within a second whatever happens.
+  using Call = std::function<absl::Status(const v1::ReportHeatRequest&, v1::ReportHeatResponse*)>;
+
+  HeatReporter(std::string client, std::string tenant, std::uint64_t process, Call call);
+  ~HeatReporter();
+
+  // `take` is called until Remove returns; it must not call back.
+  void Add(const void* table, std::function<TakenHeat()> take);
+  void Remove(const void* table);
+
+ private:
+  void Run();
+  // False: nothing was read.
+  bool Fill(v1::ReportHeatRequest* request);
+
+  const std::string client_, tenant_;
+  const std::uint64_t process_;
+  const Call call_;
+  std::uint64_t sequence_ = 0;
+
+  Mutex mutex_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<const void*, std::function<TakenHeat()>> tables_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace engram::client
