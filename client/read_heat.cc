@@ -3,19 +3,9 @@
 #include <algorithm>
 #include <thread>
 
+#include "client/cache/row_cache.h"
+
 namespace engram::client {
-namespace {
-
-std::uint64_t HashOf(std::span<const RowId> rows) {
-  std::uint64_t hash = rows.size();
-  for (const RowId row : rows) {
-    hash = (hash ^ row.value()) * 0x9e3779b97f4a7c15u;
-    hash ^= hash >> 29;
-  }
-  return hash;
-}
-
-}  // namespace
 
 void ReadHeat::CountNgram(std::span<const RowId> rows) {
   if (rows.empty() || rows.size() > kMostRows) return;
