@@ -21,6 +21,9 @@ void ReplaceLost(Core& core);
 void EvacuateNodes(Core& core);
 // moving.cc: every move takes its next step, or is dropped when it has become impossible.
 void DriveMoves(Core& core);
+// rebalancing.cc: where it is wanted, plans for load, capacity and few nodes are carried out, one
+// after the other.
+void Rebalance(Core& core);
 // loading.cc: every Loading replica on a reachable node is commanded once.
 void DriveLoading(Core& core);
 // readiness.cc: a Loading table with every replica Serving and compared is committed Ready.

@@ -93,6 +93,7 @@ void RunDuties(Core& core) {
   FailTables(core);
   ReplaceLost(core);
   EvacuateNodes(core);
+  Rebalance(core);
   DriveMoves(core);
   DriveLoading(core);
   CommitReady(core);

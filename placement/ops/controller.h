@@ -22,6 +22,7 @@
 #include "engram/clock.h"
 #include "engram/node_protocol.h"
 #include "engram/random.h"
+#include "placement/plan/planner.h"
 #include "placement/state/cluster_state.h"
 #include "placement/store/state_store.h"
 
@@ -168,6 +169,12 @@ struct ControllerOptions {
   // Pulls at one time that a node gives or takes, and in all.
   std::uint32_t moves_per_node = 4;
   std::uint32_t moves_per_pool = 64;
+  // Shards move for load, capacity and few nodes a table without being told to.
+  bool rebalance = false;
+  Duration rebalance_every = std::chrono::seconds(30);
+  PlanLimits plan_limits;
+  // Rows read a second, one a shard; empty where nothing is known.
+  std::function<std::vector<double>(Instant now, const TableUid&)> reads;
   // Milliseconds since 1970, for people.
   std::function<std::int64_t()> unix_ms = [] { return std::int64_t{0}; };
   const Clock* stopwatch = nullptr;  // measures plans; null = they are not measured

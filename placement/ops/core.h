@@ -84,6 +84,7 @@ struct Core {
   std::map<NodeId, Instant> dead_since;                       // as this controller knows it
   std::map<ShardKey, Instant> both_serve_since;               // of moves
   Instant next_evacuation{};
+  Instant next_rebalance{};
   std::map<ShardKey, std::string> move_notes;
   std::map<std::pair<NodeId, ShardKey>, std::uint32_t> failed_loads;  // in a row
   std::uint64_t last_command = 0;

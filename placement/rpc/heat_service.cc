@@ -228,6 +228,7 @@ grpc::ServerUnaryReactor* PoolService::GetPlan(grpc::CallbackServerContext* cont
       *response->add_steps() = ToWireStep(step, *state);
     }
   }
+  response->set_rebalance(options_.rebalance);
   response->set_steps_total(result.plan.size());
   response->set_steps_later(result.steps_later);
   response->set_bytes_total(bytes);

@@ -24,6 +24,7 @@ class PoolService final : public v1::PoolService::CallbackService {
     std::string version;
     Duration report_every = std::chrono::seconds(10);  // heat of each client
     PlanLimits limits;                                 // of the plans that are shown
+    bool rebalance = false;                            // whether they are carried out, too
   };
   // `loop` and `heat` must outlive the service.
   PoolService(ControllerLoop* loop, HeatBoard* heat, Options options)

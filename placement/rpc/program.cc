@@ -31,7 +31,8 @@ PlanLimits LimitsOf(const Settings& settings) {
   return limits;
 }
 
-absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenLoop(const Settings& settings) {
+absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenLoop(const Settings& settings,
+                                                         const HeatBoard* heat) {
   auto store = SqliteStore::Open({settings.Text("state_file"), settings.Size("state_max_bytes")});
   if (!store.ok()) return store.status();
   auto random = std::make_unique<SystemRandom>();
@@ -42,6 +43,10 @@ absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenLoop(const Settings& setting
   options.repair_after = settings.Time("repair_after");
   options.moves_per_node = static_cast<std::uint32_t>(settings.Integer("moves_per_node"));
   options.moves_per_pool = static_cast<std::uint32_t>(settings.Integer("moves_per_pool"));
+  options.rebalance = settings.Bool("rebalance");
+  options.rebalance_every = settings.Time("rebalance_every");
+  options.plan_limits = LimitsOf(settings);
+  options.reads = [heat](Instant now, const TableUid& table) { return heat->Shards(now, table); };
   options.unix_ms = UnixMs;
   options.stopwatch = &SystemClock::Get();
   auto controller =
@@ -149,6 +154,20 @@ Program PlacementProgram() {
                {},
                "1s",
                "1h"},
+              {"rebalance",
+               SettingType::kBool,
+               "false",
+               "Move shards for load, capacity and few nodes a table without being told to.",
+               {},
+               "",
+               ""},
+              {"rebalance_every",
+               SettingType::kDuration,
+               "30s",
+               "How often such a plan is made, while nothing moves.",
+               {},
+               "100ms",
+               "1h"},
               {"plan_max_bytes",
                SettingType::kSize,
                "16GiB",
@@ -173,16 +192,18 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   if (absl::Status times = CheckTimes(settings); !times.ok()) return times;
   const bool insecure = settings.Bool("insecure_listen");
   if (absl::Status ok = wire::CheckListen(settings.Text("listen"), insecure); !ok.ok()) return ok;
-  absl::StatusOr<std::unique_ptr<ControllerLoop>> loop = OpenLoop(settings);
+  auto heat = std::make_unique<HeatBoard>(settings.Time("heat_half_life"));
+  absl::StatusOr<std::unique_ptr<ControllerLoop>> loop = OpenLoop(settings, heat.get());
   if (!loop.ok()) return loop.status();
   std::unique_ptr<PlacementServer> server(new PlacementServer);
+  server->heat_ = std::move(heat);
   server->loop_ = *std::move(loop);
   server->nodes_ = std::make_unique<NodeService>(server->loop_.get());
-  server->heat_ = std::make_unique<HeatBoard>(settings.Time("heat_half_life"));
   PoolService::Options pool;
   pool.version = std::string(Version());
   pool.report_every = settings.Time("heat_report_every");
   pool.limits = LimitsOf(settings);
+  pool.rebalance = settings.Bool("rebalance");
   server->pool_ = std::make_unique<PoolService>(server->loop_.get(), server->heat_.get(), pool);
   server->loop_->Start({[nodes = server->nodes_.get()](LinkId link, ControllerToNode message) {
                           nodes->Send(link, std::move(message));

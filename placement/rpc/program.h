@@ -37,8 +37,8 @@ class PlacementServer {
  private:
   PlacementServer() = default;
 
-  std::unique_ptr<ControllerLoop> loop_;
   std::unique_ptr<HeatBoard> heat_;
+  std::unique_ptr<ControllerLoop> loop_;
   std::unique_ptr<NodeService> nodes_;
   std::unique_ptr<PoolService> pool_;
   std::unique_ptr<wire::GrpcServer> grpc_;
