@@ -8,7 +8,7 @@
 namespace engram::bench {
 namespace {
 
-constexpr Duration kStepDeadline = std::chrono::seconds(10);
+constexpr Duration kTimedStepDeadline = std::chrono::seconds(10);
 
 client::Step TwoLayers(std::span<const RowId> ids, std::byte* out, const TableShape& shape,
                        std::array<client::StepLayer, TimedStep::kLayers>* layers) {
@@ -24,7 +24,7 @@ client::Step TwoLayers(std::span<const RowId> ids, std::byte* out, const TableSh
   }
   client::Step step;
   step.layers = *layers;
-  step.deadline = SystemClock::Get().Now() + kStepDeadline;
+  step.deadline = SystemClock::Get().Now() + kTimedStepDeadline;
   return step;
 }
 
@@ -39,10 +39,10 @@ absl::Status Outcome(client::SharedPrefetcher& prefetcher, client::Ticket ticket
   return absl::OkStatus();
 }
 
-class StepPath final : public ReadPath {
+class PrefetchedPath final : public ReadPath {
  public:
-  StepPath(std::string name, const client::Table& table,
-           std::unique_ptr<client::SharedPrefetcher> prefetcher)
+  PrefetchedPath(std::string name, const client::Table& table,
+                 std::unique_ptr<client::SharedPrefetcher> prefetcher)
       : name_(std::move(name)),
         shape_{table.layout().rows(), table.spec().RowBytes(), 0},
         prefetcher_(std::move(prefetcher)) {}
@@ -101,12 +101,12 @@ absl::Status TimedStep::Submit(Duration window) {
   client::Step step = TwoLayers(ids_, out_.bytes().data(), shape_, &layers);
   step.kind = kind_;
   step.destination = destination_.get();
-  layers[0].needed_by = step.deadline - kStepDeadline + window;
+  layers[0].needed_by = step.deadline - kTimedStepDeadline + window;
   return prefetcher_->Submit(step, &ticket_);
 }
 
 absl::Status TimedStep::Wait(bool all) {
-  const Instant until = SystemClock::Get().Now() + 2 * kStepDeadline;
+  const Instant until = SystemClock::Get().Now() + 2 * kTimedStepDeadline;
   if (!all) {
     prefetcher_->Wait(ticket_, 0, until);
     return absl::OkStatus();
@@ -140,7 +140,7 @@ absl::StatusOr<Duration> TimedStep::Run(Duration window) {
 absl::StatusOr<std::unique_ptr<ReadPath>> StepPath(std::string name, const client::Table& table) {
   auto prefetcher = table.OpenPrefetcher({});
   if (!prefetcher.ok()) return prefetcher.status();
-  return std::make_unique<StepPath>(std::move(name), table, *std::move(prefetcher));
+  return std::make_unique<PrefetchedPath>(std::move(name), table, *std::move(prefetcher));
 }
 
 }  // namespace engram::bench

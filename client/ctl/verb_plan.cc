@@ -125,8 +125,6 @@ Action DeclarePlan(Options app) {
   DeclareLoadOptions(app, &options->load, false);
   app.Number("--limit", &options->limit, "Steps to show (100)");
   app.Flag("--dry-run", &options->dry_run, "Nothing is moved with or without it");
-  app.Number("--limit", &options->limit, "Steps to show (100)");
-  app.Flag("--dry-run", &options->dry_run, "Nothing is moved with or without it");
   return [options](const Invocation& invocation) { return Plan(*options, invocation); };
 }
 
