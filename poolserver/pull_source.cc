@@ -89,7 +89,7 @@ class PullSource::Puller {
     return read;
   }
 
-  absl::Status Connect() ABSL_EXCLUSIVE_LOCKS_REQUIRED(fill_mutex_) {
+  absl::Status Connect() {
     if (session_ != nullptr && SessionStatus().ok()) return absl::OkStatus();
     Disconnect();
     PullSession::Options options{absl::StrCat("node ", means_.client),
@@ -116,7 +116,7 @@ class PullSource::Puller {
   }
 
   // Waits for the session and connects the fabric.
-  absl::Status Reach(Instant deadline) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fill_mutex_) {
+  absl::Status Reach(Instant deadline) {
     std::optional<SessionOpened> opened;
     while (!opened) {
       if (absl::Status why = SessionStatus(); !why.ok()) return why;
@@ -163,8 +163,7 @@ class PullSource::Puller {
   }
 
   // Every read that was posted is over when this returns.
-  absl::Status Read(const RowRun& run, ShardIndex shard, const Grant& grant)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(fill_mutex_) {
+  absl::Status Read(const RowRun& run, ShardIndex shard, const Grant& grant) {
     const auto path = std::find_if(grant.paths.begin(), grant.paths.end(),
                                    [&](const GrantPath& one) { return one.path == path_; });
     if (path == grant.paths.end()) return absl::UnavailableError("the grant has no such path");
@@ -176,8 +175,7 @@ class PullSource::Puller {
     return read;
   }
 
-  absl::Status Transfer(const std::vector<fabric::ReadOp>& ops)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(fill_mutex_) {
+  absl::Status Transfer(const std::vector<fabric::ReadOp>& ops) {
     std::array<fabric::ReadCompletion, 256> done;
     std::size_t posted = 0, completed = 0, paid = 0;
     Instant heard = means_.clock->Now();
@@ -209,8 +207,7 @@ class PullSource::Puller {
   }
 
   std::size_t PostSome(const std::vector<fabric::ReadOp>& ops, std::size_t posted,
-                       std::size_t completed, std::size_t* paid, Instant now)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(fill_mutex_) {
+                       std::size_t completed, std::size_t* paid, Instant now) {
     std::size_t more = 0;
     while (posted + more < ops.size() && posted + more - completed < kOpsOutstanding) {
       if (posted + more == *paid) {
@@ -229,7 +226,7 @@ class PullSource::Puller {
   }
 
   // A millisecond, or until the queue has something; keeps the session alive meanwhile.
-  void Wait(fabric::ReadQueue* queue) ABSL_EXCLUSIVE_LOCKS_REQUIRED(fill_mutex_) {
+  void Wait(fabric::ReadQueue* queue) {
     const Instant now = means_.clock->Now();
     {
       MutexLock lock(&session_->mutex);
@@ -241,7 +238,7 @@ class PullSource::Puller {
     poll(&readable, fd < 0 ? 0 : 1, kWaitMs);
   }
 
-  void Flush() ABSL_EXCLUSIVE_LOCKS_REQUIRED(fill_mutex_) {
+  void Flush() {
     std::vector<ClientMessage> messages;
     {
       MutexLock lock(&session_->mutex);
@@ -281,7 +278,7 @@ class PullSource::Puller {
   const Successor from_;
   const PullMeans means_;
 
-  Mutex fill_mutex_;
+  Mutex fill_mutex_;  // held while filling: everything below belongs to the one who fills
   std::shared_ptr<Session> session_;
   std::unique_ptr<PullLink> link_;
   std::unique_ptr<fabric::ReadQueue> queue_;

@@ -65,6 +65,13 @@ class NodeLoopTest : public testing::Test {
     outlets.say = [](const std::string&) {};
     return outlets;
   }
+  // Changes a byte of a replica before the scrubber, which pauses first, comes by.
+  void Flip(const ShardKey& shard, std::size_t at) {
+    const std::optional<Place> place = arena_.Find(shard);
+    ASSERT_TRUE(place);
+    place->data()[at] ^= std::byte{0x10};
+    loop_.Post(Timer{});
+  }
   // The first report of a replica in this state.
   ReplicaReport Await(ReplicaState state) {
     const auto find = [&] {
@@ -94,18 +101,14 @@ TEST_F(NodeLoopTest, AFlippedBitIsFoundAndItsReplicaWithdrawn) {
   Load(std::nullopt);
   const ReplicaReport serving = Await(ReplicaState::kServing);
   EXPECT_TRUE(serving.error.ok());
-  const std::optional<Place> place = arena_.Find(serving.shard);
-  ASSERT_TRUE(place);
-  place->data()[777'777] ^= std::byte{0x10};
+  Flip(serving.shard, 777'777);
   Await(ReplicaState::kRetired);
   EXPECT_EQ(Await(ReplicaState::kDraining).error.code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_F(NodeLoopTest, AFlippedBitInASealIsFoundToo) {
   Load(std::nullopt);
-  const std::optional<Place> place = arena_.Find(Await(ReplicaState::kServing).shard);
-  ASSERT_TRUE(place);
-  place->data()[264 * 1'000 + 260] ^= std::byte{1};
+  Flip(Await(ReplicaState::kServing).shard, 264 * 1'000 + 260);
   EXPECT_EQ(Await(ReplicaState::kDraining).error.code(), absl::StatusCode::kDataLoss);
 }
 
