@@ -6,8 +6,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "client/route_board.h"
-#include "client/rpc/pool.h"
 #include "client/rpc/heat_reporter.h"
+#include "client/rpc/pool.h"
 #include "client/rpc/pool_core.h"
 #include "engram/mutex.h"
 
