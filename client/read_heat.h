@@ -1,6 +1,7 @@
 // What one RowReader reads, by shard and by n-gram, so that the pool can be told: one-sided reads
-// are invisible to its nodes. Every kSampleEvery-th request is counted, and counts that often; a
-// counted request costs some nanoseconds a row, the others nothing.
+// are invisible to its nodes. One request in kSampleEvery is counted, and counts that often; which
+// one is random, since requests take turns (layer by layer). A counted request costs some
+// nanoseconds a row, the others nothing.
 //
 // Shards: plain counters, one writer. N-grams: a bounded sketch in sets of kWays; one that has no
 // place takes that of the least read of its set and inherits its count (space saving), so no count
@@ -29,7 +30,12 @@ class ReadHeat {
   explicit ReadHeat(std::uint32_t shards) : shards_(shards) {}
 
   // Whether the next request is one to count.
-  bool Sampled() { return ++requests_ % kSampleEvery == 0; }
+  bool Sampled() {
+    if (--left_ > 0) return false;
+    random_ = random_ * 6364136223846793005u + 1442695040888963407u;
+    left_ = 1 + static_cast<std::uint32_t>((random_ >> 33) % (2 * kSampleEvery - 1));
+    return true;
+  }
   void CountRow(ShardIndex shard) {
     std::atomic<std::uint32_t>& count = shards_[shard.value()];
     count.store(count.load(std::memory_order_relaxed) + kSampleEvery, std::memory_order_relaxed);
@@ -56,7 +62,8 @@ class ReadHeat {
 
   std::vector<std::atomic<std::uint32_t>> shards_;
   std::vector<std::uint32_t> taken_;  // of shards_, by earlier Takes
-  std::uint32_t requests_ = 0;
+  std::uint32_t left_ = kSampleEvery;
+  std::uint64_t random_ = 1;
   std::atomic_flag busy_ = ATOMIC_FLAG_INIT;
   std::array<std::array<Entry, kWays>, kSets> sets_;  // while busy_ is held
 };

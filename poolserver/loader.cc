@@ -210,13 +210,20 @@ void Loader::Work(const Stripe& stripe, LoadSource::Scratch* scratch) {
   const Load& load = *stripe.load;
   const bool wanted =
       std::any_of(stripe.shards.begin(), stripe.shards.end(), [&](ShardIndex shard) {
-        return !GivenUp({load.table.uid, shard});
+        return !GivenUp({load.table.uid, shard}) && !HasFailed(stripe.load.get(), shard);
       });
   absl::Status status = wanted ? load.source->Fill(stripe.runs, scratch)
                                : absl::CancelledError("the load was given up");
   for (std::size_t i = 0; i < stripe.runs.size(); ++i) {
     EndPart(stripe.load, stripe.shards[i], stripe.runs[i].rows, status);
   }
+}
+
+// What is left of a shard that failed need not be read.
+bool Loader::HasFailed(Load* load, ShardIndex shard) {
+  MutexLock lock(&load->mutex);
+  const auto found = load->open.find(shard);
+  return found == load->open.end() || !found->second.status.ok();
 }
 
 void Loader::EndPart(const std::shared_ptr<Load>& load, ShardIndex shard, std::uint64_t rows,

@@ -82,6 +82,7 @@ class Loader {
   void End(const std::shared_ptr<Load>& load, ShardIndex shard,
            absl::StatusOr<std::vector<std::uint32_t>> result);
   bool GivenUp(const ShardKey& shard) const;
+  static bool HasFailed(Load* load, ShardIndex shard);
 
   const Options options_;
   Arena* const arena_;

@@ -89,7 +89,9 @@ class PullSource::Puller {
     return read;
   }
 
+  // A node that could not be reached once is not tried again: the controller names another source.
   absl::Status Connect() {
+    if (!unreachable_.ok()) return unreachable_;
     if (session_ != nullptr && SessionStatus().ok()) return absl::OkStatus();
     Disconnect();
     PullSession::Options options{absl::StrCat("node ", means_.client),
@@ -112,6 +114,7 @@ class PullSource::Puller {
     const Instant deadline = means_.clock->Now() + means_.patience;
     absl::Status reached = Reach(deadline);
     if (!reached.ok()) Disconnect();
+    unreachable_ = reached;
     return reached;
   }
 
@@ -283,6 +286,7 @@ class PullSource::Puller {
   std::unique_ptr<PullLink> link_;
   std::unique_ptr<fabric::ReadQueue> queue_;
   fabric::PeerId peer_;
+  absl::Status unreachable_;
   std::uint32_t path_ = 0;
 };
 

@@ -1,9 +1,13 @@
 // The words of a pool node and the controller.
+#include <algorithm>
+
 #include "proto/bounds.h"
 #include "proto/convert.h"
 
 namespace engram::wire {
 namespace {
+
+constexpr std::uint64_t kMostTierBytes = std::uint64_t{1} << 50;
 
 v1::ReplicaReport ToWireReport(const ReplicaReport& report) {
   v1::ReplicaReport out;
@@ -263,6 +267,12 @@ v1::TierCapacity ToWire(const TierCapacity& capacity) {
 absl::StatusOr<TierCapacity> FromWire(const v1::TierCapacity& capacity) {
   auto tier = FromWire(capacity.tier());
   if (!tier.ok()) return tier.status();
+  // Sums of what nodes say stay far from 2^63.
+  if (std::max(capacity.capacity_bytes(), capacity.allocated_bytes()) > kMostTierBytes) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "TierCapacity has ", capacity.capacity_bytes(), " bytes, ", capacity.allocated_bytes(),
+        " of them allocated; the limit is ", kMostTierBytes));
+  }
   return TierCapacity{*tier, capacity.capacity_bytes(), capacity.allocated_bytes(),
                       capacity.read_bytes_per_second()};
 }

@@ -13,10 +13,7 @@ constexpr Duration kLookEvery = std::chrono::milliseconds(200);
 std::set<NodeId> LeavingNodes(const Core& core) {
   std::set<NodeId> leaving;
   for (const auto& [id, node] : core.state().nodes) {
-    const auto dead = core.dead_since.find(id);
-    const bool lost =
-        dead != core.dead_since.end() && core.now - dead->second >= core.options.repair_after;
-    if (node->draining || lost) leaving.insert(id);
+    if (IsLeaving(core, id)) leaving.insert(id);
   }
   return leaving;
 }

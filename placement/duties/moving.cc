@@ -68,7 +68,8 @@ class MoveDriver {
     if (!move.from.name.empty() && from == nullptr) {
       return Drop(move, absl::StrCat("node ", move.from.name, " has no copy any more"));
     }
-    if (to == nullptr && move.kind == MoveKind::kDrain && source->alive && !source->draining) {
+    if (to == nullptr && move.kind == MoveKind::kDrain && source != nullptr && source->alive &&
+        !source->draining) {
       return Drop(move, absl::StrCat("node ", move.from.name, " is not drained any more"));
     }
     if (!move.to.name.empty() && core_.Reachable(move.to) == nullptr) return;

@@ -46,11 +46,10 @@ void HeatBoard::DropColdNgrams(Table* table) const {
   std::erase_if(table->ngrams, [&](const auto& entry) { return entry.second <= least; });
 }
 
-double HeatBoard::TakeTable(Instant now, const TableReads& reads) {
+double HeatBoard::TakeTable(Instant now, Duration covers, const TableReads& reads) {
   Table& table = tables_[reads.table];
   if (table.shards.empty()) {
-    // A first report tells of the seconds before it.
-    table.since = now - std::chrono::seconds(1);
+    table.since = now - covers;
     table.shards.resize(reads.shards);
   }
   Rebase(&table, now);
@@ -83,14 +82,14 @@ absl::Status HeatBoard::Take(Instant now, const HeatReport& report) {
     }
   }
   Client& client = clients_[key];
-  if (client.since == Instant{}) client.since = now - std::chrono::seconds(1);
+  if (client.since == Instant{}) client.since = now - report.covers;
   client.last = now;
   if (client.sequences.size() >= kMostProcesses) client.sequences.clear();
   std::uint64_t& sequence = client.sequences[report.process];
   if (report.sequence <= sequence) return absl::OkStatus();
   sequence = report.sequence;
   double rows = 0;
-  for (const TableReads& table : report.tables) rows += TakeTable(now, table);
+  for (const TableReads& table : report.tables) rows += TakeTable(now, report.covers, table);
   if (HalfLives(client.since, now) > kMostHalfLives) {
     client.reads *= std::exp2(64 - HalfLives(client.since, now));
     client.since = now - 64 * half_life_;

@@ -37,6 +37,7 @@ struct HeatReport {
   std::uint64_t process = 0;
   std::uint64_t sequence = 0;  // grows with every report of a process
   std::vector<TableReads> tables;
+  Duration covers = std::chrono::seconds(1);  // the time before it that it tells of
 };
 
 struct ClientReads {
@@ -89,7 +90,8 @@ class HeatBoard {
   double Rate(double sum, Instant since, Instant now) const;
   void Rebase(Table* table, Instant now) const;
   void DropColdNgrams(Table* table) const;
-  double TakeTable(Instant now, const TableReads& reads) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double TakeTable(Instant now, Duration covers, const TableReads& reads)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void ForgetSilent(Instant now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Duration half_life_;

@@ -14,6 +14,10 @@ void LoadRefused(Core& core, const SentCommand& sent, const absl::Status& why) {
     core.changed = true;
   }
   for (ShardIndex shard : sent.shards) {
+    if (for_good) ++core.failed_loads[{sent.node, {sent.table, shard}}];
+    if (core.state().moves.contains({sent.table, shard})) {
+      core.move_notes[{sent.table, shard}] = std::string(why.message());
+    }
     core.not_before[{sent.node, {sent.table, shard}}] = core.now + core.options.retry_after;
     core.contacts[sent.node].loads_sent[sent.table].erase(shard);
   }

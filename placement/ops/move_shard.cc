@@ -13,8 +13,12 @@ constexpr std::size_t kMovesPerCommit = 25;
 // Stored and not finished, in all; a plan that wants more is made again later.
 constexpr std::size_t kMostMoves = 4096;
 
-absl::Status CheckTarget(const ClusterState& state, const MoveRecord& move,
-                         const TableEntry& table) {
+// Bytes that a move may take, by node: ClusterState::FreeBytes, looked up once for many moves.
+using Room = std::map<NodeId, std::uint64_t>;
+
+absl::Status CheckTarget(const Core& core, const MoveRecord& move, const TableEntry& table,
+                         const Room& free) {
+  const ClusterState& state = core.state();
   const std::string what =
       absl::StrCat("shard ", move.shard.shard.value(), " of table ", table.record.name.Full());
   if (state.FindNode(move.to) == nullptr) {
@@ -32,13 +36,13 @@ absl::Status CheckTarget(const ClusterState& state, const MoveRecord& move,
   }
   for (const MapReplica& replica : table.Replicas(move.shard.shard)) {
     if (replica.node == move.from || replica.state == ReplicaState::kDraining) continue;
+    if (IsLeaving(core, replica.node)) continue;  // that copy goes, too
     if (DomainIn(state, replica.node) != DomainIn(state, move.to)) continue;
     return absl::FailedPreconditionError(
         absl::StrCat("node ", move.to.name, " is in the failure domain of node ", replica.node.name,
                      ", which has another copy of ", what, "; choose another"));
   }
   const std::uint64_t bytes = table.layout->StoredBytes(move.shard.shard);
-  const std::map<NodeId, std::uint64_t> free = state.FreeBytes();
   const auto room = free.find(move.to);
   if (room != free.end() && room->second >= bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -95,9 +99,7 @@ absl::StatusOr<MoveRecord> MoveOf(const Core& core, const MoveRequest& request) 
   return move;
 }
 
-}  // namespace
-
-absl::Status CheckMove(const Core& core, const MoveRecord& move) {
+absl::Status CheckMove(const Core& core, const MoveRecord& move, const Room& free) {
   const ClusterState& state = core.state();
   const TableEntry* table = state.FindTable(move.shard.table);
   if (table == nullptr || table->record.state != TableState::kReady) {
@@ -127,15 +129,29 @@ absl::Status CheckMove(const Core& core, const MoveRecord& move) {
                                                         " of table ", table->record.name.Full()));
     }
   }
-  if (!move.to.name.empty()) return CheckTarget(state, move, *table);
+  if (!move.to.name.empty()) return CheckTarget(core, move, *table, free);
   if (!state.Servers(move.shard, move.from).empty()) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat("no other node serves shard ", shard,
                                                     " of table ", table->record.name.Full(),
                                                     ": its last copy stays"));
 }
 
+}  // namespace
+
+bool IsLeaving(const Core& core, const NodeId& node) {
+  const NodeRecord* record = core.state().FindNode(node);
+  if (record == nullptr || record->draining) return true;
+  const auto dead = core.dead_since.find(node);
+  return dead != core.dead_since.end() && core.now - dead->second >= core.options.repair_after;
+}
+
+absl::Status CheckMove(const Core& core, const MoveRecord& move) {
+  return CheckMove(core, move, core.state().FreeBytes());
+}
+
 std::size_t TakeMoves(Core& core, std::vector<MoveRecord> moves) {
   std::size_t taken = 0;
+  Room free = core.state().FreeBytes();
   for (std::size_t at = 0; at < moves.size();) {
     Change change;
     for (; at < moves.size() && change.moves.size() < kMovesPerCommit; ++at) {
@@ -144,7 +160,11 @@ std::size_t TakeMoves(Core& core, std::vector<MoveRecord> moves) {
           std::any_of(change.moves.begin(), change.moves.end(),
                       [&](const MoveRecord& one) { return one.shard == move.shard; });
       if (core.state().moves.size() + change.moves.size() >= kMostMoves) break;
-      if (twice || !CheckMove(core, move).ok()) continue;
+      if (twice || !CheckMove(core, move, free).ok()) continue;
+      if (!move.to.name.empty()) {
+        const TableEntry& table = *core.state().FindTable(move.shard.table);
+        free[move.to] -= table.layout->StoredBytes(move.shard.shard);
+      }
       move.started = false;
       move.created_unix_ms = core.options.unix_ms();
       change.moves.push_back(std::move(move));

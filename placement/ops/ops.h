@@ -31,6 +31,8 @@ void DeleteTable(Core& core, CallId call, const DeleteRequest& request);
 void SetNodeIntent(Core& core, CallId call, const IntentRequest& request);
 // move_shard.cc
 void MoveShard(Core& core, CallId call, const MoveRequest& request);
+// Drained, or dead for repair_after: its replicas are made elsewhere.
+bool IsLeaving(const Core& core, const NodeId& node);
 // Why the move may not be stored; OK when it may.
 absl::Status CheckMove(const Core& core, const MoveRecord& move);
 // The one way for plans to be carried out: stores those moves that are possible now; duties do the

@@ -15,6 +15,9 @@ namespace {
 constexpr int kMostTablesInReport = 1024;
 constexpr int kMostNgramsInReport = 4096;  // of a table
 constexpr int kMostRowsInNgram = 64;
+constexpr Duration kLeastCovered = std::chrono::milliseconds(100);
+constexpr Duration kMostCovered = std::chrono::minutes(5);
+constexpr std::size_t kMostNameBytes = 256;
 constexpr std::uint32_t kMostListed = 100'000;
 constexpr std::uint32_t kListed = 20;
 constexpr std::uint32_t kStepsListed = 1'024;
@@ -157,7 +160,15 @@ grpc::ServerUnaryReactor* PoolService::ReportHeat(grpc::CallbackServerContext* c
                     request->caller().tenant(),
                     request->process(),
                     request->sequence(),
-                    {}};
+                    {},
+                    std::clamp<Duration>(std::chrono::nanoseconds(request->covers_ns()),
+                                         kLeastCovered, kMostCovered)};
+  for (const std::string* name : {&request->caller().client(), &request->caller().tenant()}) {
+    if (name->size() <= kMostNameBytes) continue;
+    return Ended(context, absl::InvalidArgumentError(
+                              absl::StrCat("ReportHeatRequest names a client or tenant with ",
+                                           name->size(), " bytes, the limit is ", kMostNameBytes)));
+  }
   for (const v1::TableHeat& table : request->tables()) {
     if (absl::Status added = AddTable(table, *state, &report); !added.ok()) {
       return Ended(context, added);

@@ -133,6 +133,14 @@ std::map<NodeId, std::uint64_t> ClusterState::FreeBytes() const {
       break;
     }
   }
+  for (const auto& [shard, move] : moves) {
+    if (move->started) continue;
+    const auto room = free.find(move->to);
+    if (room == free.end()) continue;
+    const TableEntry* table = FindTable(shard.table);
+    if (table == nullptr) continue;
+    room->second -= std::min(room->second, table->layout->StoredBytes(shard.shard));
+  }
   return free;
 }
 

@@ -336,7 +336,8 @@ absl::StatusOr<MoveRecord> DecodeMove(const std::string& key, std::string_view b
   move.reason = decoder.Text();
   move.started = decoder.Number() != 0;
   move.created_unix_ms = decoder.Signed();
-  if (!uid_ok || !decoder.AtEnd()) return Unreadable(key);
+  const bool known = move.kind >= MoveKind::kBalance && move.kind <= MoveKind::kManual;
+  if (!uid_ok || !known || !decoder.AtEnd()) return Unreadable(key);
   return move;
 }
 

@@ -244,6 +244,22 @@ TEST_F(MovingTest, ReplicasOfALostNodeAreMadeElsewhereFromTheOtherCopy) {
   ExpectServed(2);
 }
 
+TEST_F(MovingTest, DrainedNodesOfBothFailureDomainsEndEmpty) {
+  FakeNode a("a", 1 << 30, "r1"), b("b", 1 << 30, "r2"), c("c", 1 << 30, "r1"),
+      d("d", 1 << 30, "r2");
+  LoadSmall({&a, &b}, 2);
+  pool_.Join(c);
+  pool_.Join(d);
+  ASSERT_TRUE(pool_.SetIntent(a, NodeIntent::kDrain).ok());
+  ASSERT_TRUE(pool_.SetIntent(b, NodeIntent::kDrain).ok());
+  pool_.Settle({&a, &b, &c, &d}, 60);
+  EXPECT_THAT(a.held, IsEmpty());
+  EXPECT_THAT(b.held, IsEmpty());
+  EXPECT_EQ(c.held.size(), 6u);
+  EXPECT_EQ(d.held.size(), 6u);
+  ExpectServed(2);
+}
+
 TEST_F(MovingTest, TheLastCopyOfALostNodeComesFromTheTablesSource) {
   LoadSmall({&a_});
   pool_.Join(b_);
