@@ -42,9 +42,22 @@ std::uint64_t SeedsWithAWrongRow(std::uint64_t count, Seals seals,
     const ScenarioOutcome outcome = RunScenario({seed, seals, switches});
     if (outcome.results.rows_wrong == 0) continue;
     ++found;
-    if (seeds.first == seeds.last) std::printf("%s\n", outcome.failures.front().c_str());
   }
   return found;
+}
+
+// Whether one of the seeds does; the search ends with the first, however few seeds are asked for.
+bool AnySeedDeliversAWrongRow(const client::ProtocolSwitches& switches) {
+  constexpr std::uint64_t kMostSeeds = 60;
+  const char* one = std::getenv("ENGRAM_SIM_SEED");
+  const Seeds seeds = one != nullptr ? SeedsToRun(1) : Seeds{1, kMostSeeds};
+  for (std::uint64_t seed = seeds.first; seed <= seeds.last; ++seed) {
+    const ScenarioOutcome outcome = RunScenario({seed, Seals::kNever, switches});
+    if (outcome.results.rows_wrong == 0) continue;
+    if (one != nullptr) std::printf("%s\n", outcome.failures.front().c_str());
+    return true;
+  }
+  return false;
 }
 
 TEST(Simulation, DeliversNoWrongRowAndServesAgainAfterEveryTrouble) {
@@ -102,13 +115,13 @@ TEST(Simulation, NeedsNoSealsToBeRight) {
 TEST(Simulation, FindsTheWrongRowWhenAClientAcksBeforeItsReadsEnded) {
   client::ProtocolSwitches switches;
   switches.wait_for_started_reads = false;
-  EXPECT_GT(SeedsWithAWrongRow(30, Seals::kNever, switches), 0u);
+  EXPECT_TRUE(AnySeedDeliversAWrongRow(switches));
 }
 
 TEST(Simulation, FindsTheWrongRowWhenTheLeaseIsNotCheckedAfterTheLastCompletion) {
   client::ProtocolSwitches switches;
   switches.check_lease_after_completion = false;
-  EXPECT_GT(SeedsWithAWrongRow(30, Seals::kNever, switches), 0u);
+  EXPECT_TRUE(AnySeedDeliversAWrongRow(switches));
 }
 
 TEST(Simulation, SealsCatchWhatTheProtocolLetsThrough) {
