@@ -23,6 +23,16 @@ void LoadRefused(Core& core, const SentCommand& sent, const absl::Status& why) {
   }
 }
 
+// A node refuses to load what it is retiring. So what it was told to retire before that is gone,
+// even when the news of it was overtaken by that of the load.
+void LoadAccepted(Core& core, const SentCommand& sent, std::uint64_t command) {
+  auto& unwanted = core.contacts[sent.node].unwanted;
+  for (ShardIndex shard : sent.shards) {
+    const auto told = unwanted.find({sent.table, shard});
+    if (told != unwanted.end() && told->second < command) unwanted.erase(told);
+  }
+}
+
 }  // namespace
 
 void CommandAnswered(Core& core, LinkId link, const CommandDone& done) {
@@ -49,7 +59,10 @@ void CommandAnswered(Core& core, LinkId link, const CommandDone& done) {
     }
     return;
   }
-  if (done.status.ok()) return;
+  if (done.status.ok()) {
+    if (sent.kind == SentCommand::Kind::kLoad) LoadAccepted(core, sent, done.command);
+    return;
+  }
   core.SayLine(
       absl::StrCat("node ", sent.node.name, " refused a command: ", done.status.message()));
   if (sent.kind == SentCommand::Kind::kLoad) return LoadRefused(core, sent, done.status);

@@ -29,8 +29,9 @@ struct NodeContact {
   // Told on this link already.
   std::map<TableUid, std::set<ShardIndex>> loads_sent, retires_sent;
   // Replicas that it was told to drop because the state does not have them; what it says of them
-  // counts for nothing until it says that they are gone.
-  std::set<ShardKey> unwanted;
+  // counts for nothing until it says that they are gone, or takes a later command to load them: by
+  // the last command then.
+  std::map<ShardKey, std::uint64_t> unwanted;
 };
 
 // A process that says hello while another of the same NodeId has a stream: it waits until the other

@@ -167,8 +167,10 @@ void RetireUnknown(Core& core, const NodeId& node,
   for (const auto& [table, shards] : unknown) {
     core.SayLine(absl::StrCat("node ", node.name, " holds ", shards.size(),
                               " replicas that it should not; retiring them"));
-    for (ShardIndex shard : shards) core.contacts[node].unwanted.insert({table, shard});
     SendRetirements(core, node, table, shards);
+    for (ShardIndex shard : shards) {
+      core.contacts[node].unwanted[{table, shard}] = core.last_command;
+    }
   }
 }
 
