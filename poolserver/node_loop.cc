@@ -43,18 +43,10 @@ NodeLoop::NodeLoop(NodeOptions options, Loader::Options loading, Arena* arena, E
       state_(options, random),
       pulling_(Stoppable(std::move(pulling), &pulls_stopping_)),
       reported_tiers_(options.tiers),
-      loader_(
-          loading, arena,
-          [this](const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result) {
-            Loaded(shard, std::move(result));
-          },
-          [this](const Loader::Summary& done) { outlets_.say(Describe("loaded", done)); }),
-      puller_(
-          {1, loading.stripe_bytes, loading.checkpoints, "pull"}, arena,
-          [this](const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result) {
-            Loaded(shard, std::move(result));
-          },
-          [this](const Loader::Summary& done) { outlets_.say(Describe("pulled", done)); }),
+      loader_(loading, arena, PostEnded(),
+              [this](const Loader::Summary& done) { outlets_.say(Describe("loaded", done)); }),
+      puller_({1, loading.stripe_bytes, loading.checkpoints, "pull"}, arena, PostEnded(),
+              [this](const Loader::Summary& done) { outlets_.say(Describe("pulled", done)); }),
       memory_duty_("duty/memory"),
       inspect_duty_("duty/inspect"),
       scrub_duty_("duty/scrub"),
@@ -141,12 +133,14 @@ void NodeLoop::ReportCapacity(Instant now) {
   Feed(CapacityChanged{std::move(tiers)});
 }
 
-void NodeLoop::Loaded(const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result) {
-  if (result.ok()) {
-    Post(ReplicaLoaded{shard, *std::move(result)});
-  } else {
-    Post(LoadEnded{shard, result.status()});
-  }
+Loader::Ended NodeLoop::PostEnded() {
+  return [this](const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result) {
+    if (result.ok()) {
+      Post(ReplicaLoaded{shard, *std::move(result)});
+    } else {
+      Post(LoadEnded{shard, result.status()});
+    }
+  };
 }
 
 void NodeLoop::Do(SendToController& action) { outlets_.to_controller(action.message); }

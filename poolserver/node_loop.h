@@ -81,7 +81,8 @@ class NodeLoop {
   void Handle(Item item);
   void Feed(Event event);
   void ReportCapacity(Instant now);
-  void Loaded(const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result);
+  // What both loaders tell: an event of the loop.
+  Loader::Ended PostEnded();
 
   void Do(SendToController& action);
   void Do(SendToClient& action);

@@ -3,6 +3,7 @@
 
 #include "engram/check.h"
 #include "poolserver/node_state.h"
+#include "poolserver/rate_limit.h"
 
 namespace engram::poolserver {
 namespace {
@@ -45,10 +46,7 @@ void NodeState::Scrub(Instant now, Actions& out) {
   scrubbing_ = true;
   const std::uint64_t bytes = (end - scrub_block_) * block_bytes;
   counters_.scrubbed_bytes += bytes;
-  next_scrub_ =
-      now +
-      Duration(static_cast<Duration::rep>(1e9 * static_cast<double>(bytes) /
-                                          static_cast<double>(options_.scrub_bytes_per_second)));
+  next_scrub_ = now + TimeFor(bytes, options_.scrub_bytes_per_second);
   out.push_back(ScrubSlice{it->first,
                            scrub_block_,
                            {crcs.begin() + static_cast<std::ptrdiff_t>(scrub_block_),

@@ -11,6 +11,12 @@
 
 namespace engram::poolserver {
 
+// How long `bytes` take at that rate.
+inline Duration TimeFor(std::uint64_t bytes, std::uint64_t bytes_per_second) {
+  return Duration(static_cast<Duration::rep>(1e9 * static_cast<double>(bytes) /
+                                             static_cast<double>(bytes_per_second)));
+}
+
 class RateLimit {
  public:
   // 0: no limit.
@@ -21,16 +27,12 @@ class RateLimit {
     if (bytes_per_second_ == 0) return true;
     MutexLock lock(&mutex_);
     if (next_ > now) return false;
-    next_ = std::max(next_, now - kMemory) + CostOf(bytes);
+    next_ = std::max(next_, now - kMemory) + TimeFor(bytes, bytes_per_second_);
     return true;
   }
 
  private:
   static constexpr Duration kMemory = std::chrono::milliseconds(20);
-  Duration CostOf(std::uint64_t bytes) const {
-    return Duration(static_cast<Duration::rep>(1e9 * static_cast<double>(bytes) /
-                                               static_cast<double>(bytes_per_second_)));
-  }
 
   const std::uint64_t bytes_per_second_;
   Mutex mutex_;

@@ -6,6 +6,25 @@
 #include "absl/strings/str_cat.h"
 
 namespace engram::poolserver {
+namespace {
+
+// Computes the block checksums of a run and calls visit(id, bytes) for every row. The two do not
+// depend on each other, so they overlap in the pipeline.
+template <class Visit>
+void ForEachRow(const RowRun& run, std::uint32_t stride, std::uint32_t row_bytes, Visit visit) {
+  std::uint32_t crc = 0;
+  for (std::uint64_t row = 0; row < run.rows; ++row) {
+    std::byte* const bytes = run.out + row * stride;
+    crc = Crc32c(crc, bytes, row_bytes);
+    visit(RowId(run.first.value() + row), bytes);
+    if ((row + 1) % kBlockRows == 0 || row + 1 == run.rows) {
+      run.block_crcs[row / kBlockRows] = crc;
+      crc = 0;
+    }
+  }
+}
+
+}  // namespace
 
 RowPacker::RowPacker(const TableRecord& table)
     : sealer_(table.uid, table.spec.RowBytes()),
@@ -34,41 +53,23 @@ void RowPacker::Pack(std::span<const std::byte* const> planes, const RowRun& run
 }
 
 void RowPacker::Seal(const RowRun& run) const {
-  std::uint32_t crc = 0;
-  for (std::uint64_t row = 0; row < run.rows; ++row) {
-    std::byte* const bytes = run.out + row * stride_;
-    // The two chains do not depend on each other, so they overlap in the pipeline.
-    crc = Crc32c(crc, bytes, row_bytes_);
-    if (seals_) {
-      const std::uint64_t seal = sealer_.Seal(RowId(run.first.value() + row), bytes);
-      std::memcpy(bytes + row_bytes_, &seal, kSealBytes);
-    }
-    if ((row + 1) % kBlockRows == 0 || row + 1 == run.rows) {
-      run.block_crcs[row / kBlockRows] = crc;
-      crc = 0;
-    }
-  }
+  ForEachRow(run, stride_, row_bytes_, [this](RowId id, std::byte* bytes) {
+    if (!seals_) return;
+    const std::uint64_t seal = sealer_.Seal(id, bytes);
+    std::memcpy(bytes + row_bytes_, &seal, kSealBytes);
+  });
 }
 
 absl::Status RowPacker::Verify(const RowRun& run) const {
-  std::uint32_t crc = 0;
   absl::Status sound;
-  for (std::uint64_t row = 0; row < run.rows; ++row) {
-    const std::byte* const bytes = run.out + row * stride_;
-    crc = Crc32c(crc, bytes, row_bytes_);
-    if (seals_ && sound.ok()) {
-      std::uint64_t seal = 0;
-      std::memcpy(&seal, bytes + row_bytes_, kSealBytes);
-      const RowId id(run.first.value() + row);
-      if (!sealer_.Check(id, bytes, seal)) {
-        sound = absl::DataLossError(absl::StrCat("row ", id.value(), " does not match its seal"));
-      }
+  ForEachRow(run, stride_, row_bytes_, [&](RowId id, const std::byte* bytes) {
+    if (!seals_ || !sound.ok()) return;
+    std::uint64_t seal = 0;
+    std::memcpy(&seal, bytes + row_bytes_, kSealBytes);
+    if (!sealer_.Check(id, bytes, seal)) {
+      sound = absl::DataLossError(absl::StrCat("row ", id.value(), " does not match its seal"));
     }
-    if ((row + 1) % kBlockRows == 0 || row + 1 == run.rows) {
-      run.block_crcs[row / kBlockRows] = crc;
-      crc = 0;
-    }
-  }
+  });
   return sound;
 }
 

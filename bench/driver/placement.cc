@@ -32,7 +32,7 @@ PlanResult Plan(PoolView* view, std::vector<double>* seconds) {
   const Instant begin = clock.Now();
   PlanResult result = MakePlan(*view);
   if (seconds != nullptr) {
-    seconds->push_back(static_cast<double>((clock.Now() - begin).count()) * 1e-9);
+    seconds->push_back(Seconds(clock.Now() - begin));
   }
   CarryOut(result.plan, view);
   return result;

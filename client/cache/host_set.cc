@@ -1,9 +1,10 @@
 #include "client/cache/host_set.h"
 
+#include "client/cache/host_slot.h"
+
 namespace engram::client {
 namespace {
 
-constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint32_t kMostUses = 3;
 constexpr int kMostLooks = 24;
 

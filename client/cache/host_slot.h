@@ -21,6 +21,9 @@
 
 namespace engram::client {
 
+// How single words of shared memory are read and written where their order does not matter.
+inline constexpr auto kRelaxed = std::memory_order_relaxed;
+
 struct HostSlotShape {
   std::uint32_t unit_rows = 1;
   std::uint32_t row_bytes = 0;

@@ -43,21 +43,14 @@ void SayDone(const NodeVerbOptions& options, const Terminal& terminal, const std
   }
 }
 
-absl::Status Cordon(const NodeVerbOptions& options, const Invocation& invocation) {
+template <class Request, class Response>
+absl::Status Set(const NodeVerbOptions& options, const Invocation& invocation, const char* done,
+                 absl::StatusOr<Response> (PoolStub::*ask)(const Request&) const) {
   const auto pool = PoolFor(options, invocation);
   if (!pool.ok()) return pool.status();
-  const auto answer = pool->Cordon(RequestFor<v1::CordonNodeRequest>(options));
+  const auto answer = (*pool.*ask)(RequestFor<Request>(options));
   if (!answer.ok()) return answer.status();
-  SayDone(options, invocation.terminal, "cordoned");
-  return absl::OkStatus();
-}
-
-absl::Status Uncordon(const NodeVerbOptions& options, const Invocation& invocation) {
-  const auto pool = PoolFor(options, invocation);
-  if (!pool.ok()) return pool.status();
-  const auto answer = pool->Uncordon(RequestFor<v1::UncordonNodeRequest>(options));
-  if (!answer.ok()) return answer.status();
-  SayDone(options, invocation.terminal, "uncordoned");
+  SayDone(options, invocation.terminal, done);
   return absl::OkStatus();
 }
 
@@ -134,12 +127,16 @@ std::shared_ptr<NodeVerbOptions> DeclareNodeVerb(Options app) {
 
 Action DeclareCordon(Options app) {
   const auto options = DeclareNodeVerb(app);
-  return [options](const Invocation& invocation) { return Cordon(*options, invocation); };
+  return [options](const Invocation& invocation) {
+    return Set(*options, invocation, "cordoned", &PoolStub::Cordon);
+  };
 }
 
 Action DeclareUncordon(Options app) {
   const auto options = DeclareNodeVerb(app);
-  return [options](const Invocation& invocation) { return Uncordon(*options, invocation); };
+  return [options](const Invocation& invocation) {
+    return Set(*options, invocation, "uncordoned", &PoolStub::Uncordon);
+  };
 }
 
 Action DeclareDrain(Options app) {

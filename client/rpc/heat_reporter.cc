@@ -1,7 +1,5 @@
 #include "client/rpc/heat_reporter.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 
 #include "proto/convert.h"
@@ -9,8 +7,6 @@
 namespace engram::client {
 namespace {
 
-// Until the controller says otherwise.
-constexpr Duration kFirstReport = std::chrono::seconds(2);
 constexpr Duration kShortest = std::chrono::milliseconds(100);
 constexpr Duration kLongest = std::chrono::minutes(5);
 constexpr std::size_t kMostNgrams = 256;  // of a table, in one report
@@ -41,17 +37,10 @@ HeatReporter::HeatReporter(std::string client, std::string tenant, std::uint64_t
     : client_(std::move(client)),
       tenant_(std::move(tenant)),
       process_(process),
-      call_(std::move(call)) {
-  thread_ = std::thread([this] { Run(); });
-  pthread_setname_np(thread_.native_handle(), "duty/heat");
-}
-
-HeatReporter::~HeatReporter() {
-  {
-    MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
-  thread_.join();
+      call_(std::move(call)),
+      last_(SystemClock::Get().Now()) {
+  next_ = last_ + every_;
+  loop_.Start([this](Instant now) { return Report(now); });
 }
 
 void HeatReporter::Add(const void* table, std::function<TakenHeat()> take) {
@@ -77,31 +66,23 @@ bool HeatReporter::Fill(v1::ReportHeatRequest* request) {
   return request->tables_size() > 0;
 }
 
-void HeatReporter::Run() {
-  const Clock& clock = SystemClock::Get();
-  Duration every = kFirstReport;
-  Instant last = clock.Now();
-  while (true) {
-    {
-      MutexLock lock(&mutex_);
-      if (mutex_.AwaitFor(every,
-                          [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stopping_; })) {
-        return;
-      }
-    }
-    v1::ReportHeatRequest request;
-    const Instant now = clock.Now();
-    request.set_covers_ns((now - last).count());
-    last = now;
-    if (!Fill(&request)) continue;
+Instant HeatReporter::Report(Instant now) {
+  if (now < next_) return next_;
+  v1::ReportHeatRequest request;
+  request.set_covers_ns((now - last_).count());
+  last_ = now;
+  if (Fill(&request)) {
     request.mutable_caller()->set_client(client_);
     request.mutable_caller()->set_tenant(tenant_);
     request.set_process(process_);
     request.set_sequence(++sequence_);
     v1::ReportHeatResponse response;
-    if (!call_(request, &response).ok() || response.report_every_ns() <= 0) continue;
-    every = std::clamp(Duration(response.report_every_ns()), kShortest, kLongest);
+    if (call_(request, &response).ok() && response.report_every_ns() > 0) {
+      every_ = std::clamp(Duration(response.report_every_ns()), kShortest, kLongest);
+    }
   }
+  next_ = SystemClock::Get().Now() + every_;
+  return next_;
 }
 
 }  // namespace engram::client

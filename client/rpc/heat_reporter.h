@@ -6,12 +6,12 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "client/read_heat.h"
+#include "client/rpc/duty_loop.h"
 #include "engram/clock.h"
 #include "engram/ids.h"
 #include "engram/mutex.h"
@@ -31,26 +31,28 @@ class HeatReporter {
   using Call = std::function<absl::Status(const v1::ReportHeatRequest&, v1::ReportHeatResponse*)>;
 
   HeatReporter(std::string client, std::string tenant, std::uint64_t process, Call call);
-  ~HeatReporter();
 
   // `take` is called until Remove returns; it must not call back.
   void Add(const void* table, std::function<TakenHeat()> take);
   void Remove(const void* table);
 
  private:
-  void Run();
+  // The loop's thread: reports when it is time; returns when it is next.
+  Instant Report(Instant now);
   // False: nothing was read.
   bool Fill(v1::ReportHeatRequest* request);
 
   const std::string client_, tenant_;
   const std::uint64_t process_;
   const Call call_;
+  // The loop's thread only.
   std::uint64_t sequence_ = 0;
+  Duration every_ = std::chrono::seconds(2);  // until the controller says otherwise
+  Instant last_, next_;
 
   Mutex mutex_;
-  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<const void*, std::function<TakenHeat()>> tables_ ABSL_GUARDED_BY(mutex_);
-  std::thread thread_;
+  DutyLoop loop_;  // goes first
 };
 
 }  // namespace engram::client

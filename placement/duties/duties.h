@@ -32,7 +32,4 @@ void CommitReady(Core& core);
 // and Failed tables are all drained, and a Deleting table without replicas is removed.
 void DriveRetiring(Core& core);
 
-// Not alive, or no longer known.
-bool IsDead(const ClusterState& state, const NodeId& node);
-
 }  // namespace engram::placement

@@ -28,9 +28,7 @@ std::vector<MoveRecord> AtMostPerNode(const Core& core, std::vector<MoveRecord> 
   }
   const std::uint32_t most = 2 * core.options.moves_per_node;
   std::erase_if(moves, [&](const MoveRecord& move) {
-    const bool from_alive =
-        core.state().FindNode(move.from) != nullptr && core.state().FindNode(move.from)->alive;
-    if ((from_alive && under_way[move.from] >= most) ||
+    if ((core.state().IsAlive(move.from) && under_way[move.from] >= most) ||
         (!move.to.name.empty() && under_way[move.to] >= most)) {
       return true;
     }

@@ -27,11 +27,6 @@ void CloseSilent(Core& core) {
 
 }  // namespace
 
-bool IsDead(const ClusterState& state, const NodeId& node) {
-  const NodeRecord* record = state.FindNode(node);
-  return record == nullptr || !record->alive;
-}
-
 void WatchLiveness(Core& core) {
   CloseSilent(core);
   std::vector<NodeId> silent;

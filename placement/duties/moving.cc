@@ -40,10 +40,7 @@ class MoveDriver {
   }
 
  private:
-  bool Alive(const NodeId& node) const {
-    const NodeRecord* record = before_->FindNode(node);
-    return record != nullptr && record->alive;
-  }
+  bool Alive(const NodeId& node) const { return before_->IsAlive(node); }
 
   void Step(const MoveRecord& move) {
     const TableEntry* table = before_->FindTable(move.shard.table);

@@ -22,15 +22,12 @@ void Rebalance(Core& core) {
   core.next_rebalance = core.now + options.rebalance_every;
   // One plan at a time: the next one sees what this one did.
   if (!core.state().moves.empty()) return;
-  const Instant start = options.stopwatch == nullptr ? Instant() : options.stopwatch->Now();
-  const PoolView view = ViewOf(core.state(), [&](const TableUid& table) {
-    return options.reads ? options.reads(core.now, table) : std::vector<double>();
+  PlanResult result = core.CountPlan([&] {
+    const PoolView view = ViewOf(core.state(), [&](const TableUid& table) {
+      return options.reads ? options.reads(core.now, table) : std::vector<double>();
+    });
+    return MakePlan(view, options.plan_limits);
   });
-  PlanResult result = MakePlan(view, options.plan_limits);
-  ++core.counters.plans;
-  if (options.stopwatch != nullptr) {
-    core.counters.plan_ns += static_cast<std::uint64_t>((options.stopwatch->Now() - start).count());
-  }
   std::erase_if(result.plan, [&](const PlanStep& step) { return !IsRebalancing(core, step); });
   if (result.plan.empty()) return;
   const std::size_t taken = CarryOut(core, result.plan);

@@ -11,7 +11,7 @@ std::vector<MapChunk> WithoutDead(const ClusterState& state, const TableEntry& t
   for (const auto& chunk : table.chunks) {
     chunks.push_back(chunk->map);
     for (auto& replicas : chunks.back().shards) {
-      any |= std::erase_if(replicas, [&](const auto& one) { return IsDead(state, one.node); }) > 0;
+      any |= std::erase_if(replicas, [&](const auto& one) { return !state.IsAlive(one.node); }) > 0;
     }
   }
   return any ? chunks : std::vector<MapChunk>();

@@ -12,7 +12,7 @@ void Drain(Core& core, const TableEntry& table) {
   for (const auto& chunk : table.chunks) {
     MapChunk next = chunk->map;
     for (auto& replicas : next.shards) {
-      std::erase_if(replicas, [&](const auto& one) { return IsDead(core.state(), one.node); });
+      std::erase_if(replicas, [&](const auto& one) { return !core.state().IsAlive(one.node); });
       for (MapReplica& replica : replicas) replica.state = ReplicaState::kDraining;
     }
     if (next != chunk->map) change.chunks.push_back(std::move(next));
@@ -49,7 +49,7 @@ void ForgetDead(Core& core, const TableEntry& table) {
     MapChunk next = chunk->map;
     for (auto& replicas : next.shards) {
       std::erase_if(replicas, [&](const MapReplica& one) {
-        return one.state == ReplicaState::kDraining && IsDead(core.state(), one.node);
+        return one.state == ReplicaState::kDraining && !core.state().IsAlive(one.node);
       });
     }
     if (next != chunk->map) change.chunks.push_back(std::move(next));

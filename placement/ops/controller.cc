@@ -47,14 +47,7 @@ std::uint64_t Core::SendCommand(const NodeId& node, SentCommand sent,
 
 absl::StatusOr<Placements> Core::PlanFor(const TableRecord& table, const ShardLayout& layout,
                                          const std::vector<MapChunk>& chunks) {
-  const Clock* stopwatch = options.stopwatch;
-  const Instant start = stopwatch == nullptr ? Instant() : stopwatch->Now();
-  absl::StatusOr<Placements> plan = PlaceTable(state(), table, layout, chunks);
-  ++counters.plans;
-  if (stopwatch != nullptr) {
-    counters.plan_ns += static_cast<std::uint64_t>((stopwatch->Now() - start).count());
-  }
-  return plan;
+  return CountPlan([&] { return PlaceTable(state(), table, layout, chunks); });
 }
 
 std::string RequestKey(const CallerId& caller) {

@@ -101,7 +101,19 @@ struct Core {
   // REQUIRES: Reachable(node).
   std::uint64_t SendCommand(const NodeId& node, SentCommand sent,
                             std::variant<LoadReplicas, RetireReplicas, InspectSource> body);
-  // PlaceTable, counted and measured.
+  // Counts a plan and how long `make` took to make it.
+  template <class Make>
+  auto CountPlan(Make make) {
+    const Clock* stopwatch = options.stopwatch;
+    const Instant start = stopwatch == nullptr ? Instant() : stopwatch->Now();
+    auto plan = make();
+    ++counters.plans;
+    if (stopwatch != nullptr) {
+      counters.plan_ns += static_cast<std::uint64_t>((stopwatch->Now() - start).count());
+    }
+    return plan;
+  }
+  // PlaceTable, counted.
   absl::StatusOr<Placements> PlanFor(const TableRecord& table, const ShardLayout& layout,
                                      const std::vector<MapChunk>& chunks);
   void SayLine(std::string text) { actions.push_back(Say{std::move(text)}); }

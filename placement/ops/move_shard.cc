@@ -13,7 +13,7 @@ constexpr std::size_t kMovesPerCommit = 25;
 // Stored and not finished, in all; a plan that wants more is made again later.
 constexpr std::size_t kMostMoves = 4096;
 
-// Bytes that a move may take, by node: ClusterState::FreeBytes, looked up once for many moves.
+// Bytes that a move may take, by node: ClusterState::RoomForMoves, looked up once for many moves.
 using Room = std::map<NodeId, std::uint64_t>;
 
 absl::Status CheckTarget(const Core& core, const MoveRecord& move, const TableEntry& table,
@@ -146,12 +146,12 @@ bool IsLeaving(const Core& core, const NodeId& node) {
 }
 
 absl::Status CheckMove(const Core& core, const MoveRecord& move) {
-  return CheckMove(core, move, core.state().FreeBytes());
+  return CheckMove(core, move, core.state().RoomForMoves());
 }
 
 std::size_t TakeMoves(Core& core, std::vector<MoveRecord> moves) {
   std::size_t taken = 0;
-  Room free = core.state().FreeBytes();
+  Room free = core.state().RoomForMoves();
   for (std::size_t at = 0; at < moves.size();) {
     Change change;
     for (; at < moves.size() && change.moves.size() < kMovesPerCommit; ++at) {

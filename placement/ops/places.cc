@@ -5,14 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "engram/settings/units.h"
+#include "placement/plan/planner.h"
 
 namespace engram::placement {
 namespace {
-
-bool IsUp(const ClusterState& state, const NodeId& node) {
-  const NodeRecord* record = state.FindNode(node);
-  return record != nullptr && record->alive;
-}
 
 // A shard that lacks a place, and how urgent it is.
 struct Wanting {
@@ -33,7 +29,7 @@ class Evacuator {
     if (wanting_.empty()) return {};
     std::stable_sort(wanting_.begin(), wanting_.end(),
                      [](const Wanting& a, const Wanting& b) { return a.served < b.served; });
-    free_ = state_.FreeBytes();
+    free_ = state_.RoomForMoves();
     for (const NodeId& node : leaving_) free_.erase(node);
     for (Wanting& one : wanting_) Place(one);
     return std::move(out_);
@@ -62,7 +58,7 @@ class Evacuator {
     bool from_dead = false;
     for (const MapReplica& replica : replicas) {
       if (replica.state == ReplicaState::kDraining) continue;
-      const bool alive = IsUp(state_, replica.node);
+      const bool alive = state_.IsAlive(replica.node);
       if (!leaving_.contains(replica.node)) {
         ++staying;
         one.served += alive && replica.state == ReplicaState::kServing;
@@ -168,9 +164,7 @@ Evacuation PlanEvacuation(const ClusterState& state, const std::set<NodeId>& lea
 
 std::string DomainIn(const ClusterState& state, const NodeId& node) {
   const NodeRecord* record = state.FindNode(node);
-  // The prefixes keep a node's name and a domain's name apart.
-  return record == nullptr || record->failure_domain.empty() ? "node/" + node.name
-                                                             : "domain/" + record->failure_domain;
+  return DomainOf(node, record == nullptr ? std::string() : record->failure_domain);
 }
 
 }  // namespace engram::placement

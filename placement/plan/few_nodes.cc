@@ -8,7 +8,6 @@ namespace engram::placement {
 namespace {
 
 constexpr double kWorthLeaving = 0.75;
-constexpr double kAnyLoad = 1e300;
 
 class Leaver {
  public:
@@ -19,7 +18,7 @@ class Leaver {
     std::size_t count = state_.table(table_).members.size();
     if (count <= 1) return;
     if (view_.max_nodes != 0 && count > view_.max_nodes) {
-      count = Leave(view_.max_nodes, kAnyLoad);
+      count = Leave(view_.max_nodes, PlanState::kAnyLoad);
       if (count > view_.max_nodes) {
         state_.Unmet(absl::StrCat("table ", view_.name.Full(), " is on ", count,
                                   " nodes and may use ", view_.max_nodes,
@@ -78,7 +77,7 @@ class Leaver {
   std::size_t Leave(std::size_t wanted, double most) {
     for (std::uint32_t node : Members()) {
       if (state_.table(table_).members.size() <= wanted) break;
-      if (!Evacuate(node, most, wanted) && most != kAnyLoad) break;
+      if (!Evacuate(node, most, wanted) && most != PlanState::kAnyLoad) break;
     }
     return state_.table(table_).members.size();
   }

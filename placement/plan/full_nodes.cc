@@ -5,8 +5,6 @@
 namespace engram::placement {
 namespace {
 
-constexpr double kHoweverLoaded = 1e300;
-
 void Ease(PlanState& state, std::uint32_t full) {
   std::vector<std::uint32_t> held = state.Held(full);
   std::sort(held.begin(), held.end(), [&](std::uint32_t a, std::uint32_t b) {
@@ -17,10 +15,7 @@ void Ease(PlanState& state, std::uint32_t full) {
     if (over() <= 0) return;
     const ShardState& shard = state.shard(id);
     if (shard.moving || !PlanState::Holds(shard, full)) continue;
-    std::uint32_t to = state.Target(id, full, kHoweverLoaded, false);
-    if (to == PlanState::kNone && state.MayGrow(shard.table)) {
-      to = state.Target(id, full, kHoweverLoaded, true);
-    }
+    const std::uint32_t to = state.TargetOrNew(id, full, PlanState::kAnyLoad);
     if (to == PlanState::kNone) continue;
     state.Move(id, full, to, {PlanGoal::kCapacity, full, static_cast<double>(over()), 0});
   }

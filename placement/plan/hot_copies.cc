@@ -53,10 +53,7 @@ void CopyHot(PlanState& state) {
     if (state.Settled(state.shard(id)) < replicas) continue;
     while (state.Settled(state.shard(id)) < wanted) {
       const ShardState& shard = state.shard(id);
-      std::uint32_t to = state.Target(id, PlanState::kNone, most, false, wanted);
-      if (to == PlanState::kNone && state.MayGrow(shard.table)) {
-        to = state.Target(id, PlanState::kNone, most, true, wanted);
-      }
+      const std::uint32_t to = state.TargetOrNew(id, PlanState::kNone, most, wanted);
       if (to == PlanState::kNone) break;
       state.Put(id, to,
                 {PlanGoal::kHotCopies, to, state.shard_view(id).reads_per_second,

@@ -234,6 +234,13 @@ std::uint32_t PlanState::Target(std::uint32_t id, std::uint32_t leaving, double 
   return kNone;
 }
 
+std::uint32_t PlanState::TargetOrNew(std::uint32_t id, std::uint32_t leaving, double most,
+                                     std::uint32_t copies) const {
+  const std::uint32_t member = Target(id, leaving, most, false, copies);
+  if (member != kNone || !MayGrow(shards_[id].table)) return member;
+  return Target(id, leaving, most, true, copies);
+}
+
 std::uint32_t PlanState::BestTarget(std::uint32_t id, std::uint32_t leaving, bool any_node) const {
   const ShardState& shard = shards_[id];
   std::uint32_t best = kNone;

@@ -119,6 +119,9 @@ class PlanState {
   // share the load in the end (0: those that there are then).
   std::uint32_t Target(std::uint32_t id, std::uint32_t leaving, double most, bool any_node,
                        std::uint32_t copies = 0) const;
+  // Target among the table's members, else, where it may be on one more node, among all.
+  std::uint32_t TargetOrNew(std::uint32_t id, std::uint32_t leaving, double most,
+                            std::uint32_t copies = 0) const;
   // The node that would be the least loaded with the copy.
   std::uint32_t BestTarget(std::uint32_t id, std::uint32_t leaving, bool any_node) const;
   // Whether one more node may hold a part of the table.
@@ -134,6 +137,7 @@ class PlanState {
   std::vector<std::string>& unmet() { return unmet_; }
 
   static constexpr std::uint32_t kNone = ~std::uint32_t{0};
+  static constexpr double kAnyLoad = 1e300;  // for Target
 
  private:
   void AddNodes();

@@ -6,28 +6,6 @@
 namespace engram::placement {
 namespace {
 
-constexpr std::int64_t kSlabSlackShare = 128;
-constexpr std::int64_t kSlabSlackBytes = std::int64_t{2} << 20;
-
-const TierCapacity* Dram(const NodeRecord& node, const NodeLive* live) {
-  for (const TierCapacity& tier :
-       live != nullptr && !live->tiers.empty() ? live->tiers : node.tiers) {
-    if (tier.tier == Tier::kDram) return &tier;
-  }
-  return nullptr;
-}
-
-std::int64_t FreeBytes(const TierCapacity& tier, std::uint64_t assigned) {
-  const std::uint64_t used = std::max(assigned, tier.allocated_bytes);
-  const auto free = static_cast<std::int64_t>(tier.capacity_bytes - used);
-  // A node whose capacity shrank; memory that is being freed is not that.
-  if (free <= 0)
-    return std::min<std::int64_t>(
-        0, static_cast<std::int64_t>(tier.capacity_bytes) - static_cast<std::int64_t>(assigned));
-  // Nodes allocate in slabs of whole pages: the last page of each may be partly empty.
-  return std::max<std::int64_t>(0, free - free / kSlabSlackShare - kSlabSlackBytes);
-}
-
 std::map<NodeId, std::uint32_t> Numbers(const ClusterState& state) {
   std::map<NodeId, std::uint32_t> numbers;
   for (const auto& [id, node] : state.nodes) {
@@ -63,7 +41,7 @@ void AddShards(const ClusterState& pool, const MapChunk& chunk, const ShardLayou
 
 std::vector<PlanNode> NodesOf(const ClusterState& state) {
   std::vector<PlanNode> nodes;
-  const std::map<NodeId, std::uint64_t> assigned = state.AssignedBytes();
+  const std::map<NodeId, std::int64_t> free = state.FreeBytes();
   for (const auto& [id, record] : state.nodes) {
     PlanNode& node = nodes.emplace_back();
     node.id = id;
@@ -75,13 +53,10 @@ std::vector<PlanNode> NodesOf(const ClusterState& state) {
     } else if (record->cordoned) {
       node.mode = NodeMode::kCordoned;
     }
-    const auto live = state.live.find(id);
-    const TierCapacity* tier =
-        Dram(*record, live == state.live.end() ? nullptr : live->second.get());
-    if (tier == nullptr) continue;
-    const auto used = assigned.find(id);
-    node.free_bytes = FreeBytes(*tier, used == assigned.end() ? 0 : used->second);
-    node.read_bytes_per_second = tier->read_bytes_per_second;
+    const TierCapacity* dram = state.DramOf(*record);
+    if (dram == nullptr) continue;
+    node.free_bytes = free.at(id);
+    node.read_bytes_per_second = dram->read_bytes_per_second;
   }
   return nodes;
 }

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "placement/plan/pool_view.h"
+#include "placement/rpc/calls.h"
 #include "placement/rpc/pool_service.h"
 #include "proto/convert.h"
 
@@ -23,12 +24,6 @@ constexpr std::uint32_t kListed = 20;
 constexpr std::uint32_t kStepsListed = 1'024;
 
 Instant NowBoot() { return SystemClock::Get().Now(); }
-
-grpc::ServerUnaryReactor* Ended(grpc::CallbackServerContext* context, const absl::Status& status) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  reactor->Finish(wire::ToGrpc(status));
-  return reactor;
-}
 
 absl::Status Exceeds(const char* field, int count, int limit) {
   return absl::InvalidArgumentError(
@@ -153,7 +148,7 @@ grpc::ServerUnaryReactor* PoolService::ReportHeat(grpc::CallbackServerContext* c
                                                   const v1::ReportHeatRequest* request,
                                                   v1::ReportHeatResponse* response) {
   if (request->tables_size() > kMostTablesInReport) {
-    return Ended(context, Exceeds("tables", request->tables_size(), kMostTablesInReport));
+    return Finish(context, Exceeds("tables", request->tables_size(), kMostTablesInReport));
   }
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
   HeatReport report{request->caller().client(),
@@ -165,18 +160,18 @@ grpc::ServerUnaryReactor* PoolService::ReportHeat(grpc::CallbackServerContext* c
                                          kLeastCovered, kMostCovered)};
   for (const std::string* name : {&request->caller().client(), &request->caller().tenant()}) {
     if (name->size() <= kMostNameBytes) continue;
-    return Ended(context, absl::InvalidArgumentError(
-                              absl::StrCat("ReportHeatRequest names a client or tenant with ",
-                                           name->size(), " bytes, the limit is ", kMostNameBytes)));
+    return Finish(context, absl::InvalidArgumentError(absl::StrCat(
+                               "ReportHeatRequest names a client or tenant with ", name->size(),
+                               " bytes, the limit is ", kMostNameBytes)));
   }
   for (const v1::TableHeat& table : request->tables()) {
     if (absl::Status added = AddTable(table, *state, &report); !added.ok()) {
-      return Ended(context, added);
+      return Finish(context, added);
     }
   }
   heat_->Prune([&](const TableUid& uid) { return state->FindTable(uid) != nullptr; });
   response->set_report_every_ns(options_.report_every.count());
-  return Ended(context, heat_->Take(NowBoot(), report));
+  return Finish(context, heat_->Take(NowBoot(), report));
 }
 
 grpc::ServerUnaryReactor* PoolService::GetHeat(grpc::CallbackServerContext* context,
@@ -196,9 +191,9 @@ grpc::ServerUnaryReactor* PoolService::GetHeat(grpc::CallbackServerContext* cont
     AddNgrams(*table, heat_->Ngrams(now, uid, limit), response);
   }
   if (!found) {
-    return Ended(context, absl::NotFoundError(absl::StrCat(
-                              "table ", wanted.Full(),
-                              " is unknown; `engramctl get tables` lists those there are")));
+    return Finish(context, absl::NotFoundError(absl::StrCat(
+                               "table ", wanted.Full(),
+                               " is unknown; `engramctl get tables` lists those there are")));
   }
   std::stable_sort(warm.begin(), warm.end(),
                    [](const WarmShard& a, const WarmShard& b) { return a.reads > b.reads; });
@@ -219,7 +214,7 @@ grpc::ServerUnaryReactor* PoolService::GetHeat(grpc::CallbackServerContext* cont
   }
   KeepHottest(response->mutable_clients(), limit);
   response->set_reads_per_second(sum);
-  return Ended(context, absl::OkStatus());
+  return Finish(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* PoolService::GetPlan(grpc::CallbackServerContext* context,
@@ -247,7 +242,7 @@ grpc::ServerUnaryReactor* PoolService::GetPlan(grpc::CallbackServerContext* cont
   response->set_load_after(result.load_after);
   response->set_load_bound(result.load_bound);
   for (const std::string& text : result.unmet) response->add_unmet(text);
-  return Ended(context, absl::OkStatus());
+  return Finish(context, absl::OkStatus());
 }
 
 }  // namespace engram::placement

@@ -8,9 +8,7 @@
 namespace engram::placement {
 namespace {
 
-constexpr std::size_t kMovesShown = 1024;
-
-v1::Node ToWireNode(const NodeRecord& node, const NodeLive* live) {
+v1::Node ToWireNode(const ClusterState& state, const NodeRecord& node) {
   v1::Node out;
   out.set_node(node.id.name);
   out.set_incarnation(node.incarnation.value());
@@ -19,16 +17,14 @@ v1::Node ToWireNode(const NodeRecord& node, const NodeLive* live) {
   out.set_version(node.version);
   out.set_alive(node.alive);
   out.set_joined_unix_ms(node.joined_unix_ms);
-  const std::vector<TierCapacity>& tiers =
-      live != nullptr && !live->tiers.empty() ? live->tiers : node.tiers;
-  for (const TierCapacity& tier : tiers) *out.add_tiers() = wire::ToWire(tier);
+  for (const TierCapacity& tier : state.TiersOf(node)) *out.add_tiers() = wire::ToWire(tier);
   out.set_cordoned(node.cordoned);
   out.set_draining(node.draining);
-  if (live != nullptr) {
-    out.set_note(live->note);
-    out.set_sessions(live->sessions);
-    out.set_retirements_pending(live->retirements_pending);
-    out.set_last_seen_unix_ms(live->last_seen_unix_ms);
+  if (const auto live = state.live.find(node.id); live != state.live.end()) {
+    out.set_note(live->second->note);
+    out.set_sessions(live->second->sessions);
+    out.set_retirements_pending(live->second->retirements_pending);
+    out.set_last_seen_unix_ms(live->second->last_seen_unix_ms);
   }
   return out;
 }
@@ -72,14 +68,28 @@ v1::Move ToWireMove(const ClusterState& state, const MoveRecord& move) {
   return out;
 }
 
-v1::Node ToWireNode(const ClusterState& state, const NodeRecord& node) {
-  const auto live = state.live.find(node.id);
-  return ToWireNode(node, live == state.live.end() ? nullptr : live->second.get());
+void Fill(const ClusterState&, const IntentReply&, v1::CordonNodeResponse*) {}
+void Fill(const ClusterState&, const IntentReply&, v1::UncordonNodeResponse*) {}
+void Fill(const ClusterState& state, const IntentReply& reply, v1::DrainNodeResponse* response) {
+  for (const MoveRecord& move : reply.moves) *response->add_moves() = ToWireMove(state, move);
+  response->set_moves_total(reply.moves.size() + reply.moves_more);
 }
 
-template <class Request>
-IntentRequest IntentOf(const Request& request, NodeIntent intent) {
-  return {CallerOf(request.caller()), NodeId{request.node()}, intent, request.dry_run()};
+template <class Request, class Response>
+grpc::ServerUnaryReactor* SetIntent(ControllerLoop* loop, grpc::CallbackServerContext* context,
+                                    const Request& request, NodeIntent intent, Response* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  loop->SetNodeIntent(
+      {CallerOf(request.caller()), NodeId{request.node()}, intent, request.dry_run()},
+      [loop, reactor, response](absl::StatusOr<IntentReply> reply) {
+        if (reply.ok()) {
+          const std::shared_ptr<const ClusterState> state = loop->snapshot();
+          *response->mutable_node() = ToWireNode(*state, reply->node);
+          Fill(*state, *reply, response);
+        }
+        reactor->Finish(wire::ToGrpc(reply.status()));
+      });
+  return reactor;
 }
 
 }  // namespace
@@ -101,9 +111,8 @@ grpc::ServerUnaryReactor* PoolService::ListNodes(grpc::CallbackServerContext* co
     }
   }
   for (const auto& [id, node] : state->nodes) {
-    const auto live = state->live.find(id);
     auto* to = response->add_nodes();
-    *to = ToWireNode(*node, live == state->live.end() ? nullptr : live->second.get());
+    *to = ToWireNode(*state, *node);
     to->set_replicas_serving(replicas[id].serving);
     to->set_replicas_loading(replicas[id].loading);
     to->set_replicas_draining(replicas[id].draining);
@@ -114,48 +123,19 @@ grpc::ServerUnaryReactor* PoolService::ListNodes(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* PoolService::CordonNode(grpc::CallbackServerContext* context,
                                                   const v1::CordonNodeRequest* request,
                                                   v1::CordonNodeResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_->SetNodeIntent(IntentOf(*request, NodeIntent::kCordon),
-                       [this, reactor, response](absl::StatusOr<IntentReply> reply) {
-                         if (reply.ok())
-                           *response->mutable_node() = ToWireNode(*loop_->snapshot(), reply->node);
-                         reactor->Finish(wire::ToGrpc(reply.status()));
-                       });
-  return reactor;
+  return SetIntent(loop_, context, *request, NodeIntent::kCordon, response);
 }
 
 grpc::ServerUnaryReactor* PoolService::UncordonNode(grpc::CallbackServerContext* context,
                                                     const v1::UncordonNodeRequest* request,
                                                     v1::UncordonNodeResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_->SetNodeIntent(IntentOf(*request, NodeIntent::kUncordon),
-                       [this, reactor, response](absl::StatusOr<IntentReply> reply) {
-                         if (reply.ok())
-                           *response->mutable_node() = ToWireNode(*loop_->snapshot(), reply->node);
-                         reactor->Finish(wire::ToGrpc(reply.status()));
-                       });
-  return reactor;
+  return SetIntent(loop_, context, *request, NodeIntent::kUncordon, response);
 }
 
 grpc::ServerUnaryReactor* PoolService::DrainNode(grpc::CallbackServerContext* context,
                                                  const v1::DrainNodeRequest* request,
                                                  v1::DrainNodeResponse* response) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_->SetNodeIntent(IntentOf(*request, NodeIntent::kDrain),
-                       [this, reactor, response](absl::StatusOr<IntentReply> reply) {
-                         if (reply.ok()) {
-                           const std::shared_ptr<const ClusterState> state = loop_->snapshot();
-                           *response->mutable_node() = ToWireNode(*state, reply->node);
-                           for (const MoveRecord& move : reply->moves) {
-                             if (static_cast<std::size_t>(response->moves_size()) == kMovesShown)
-                               break;
-                             *response->add_moves() = ToWireMove(*state, move);
-                           }
-                           response->set_moves_total(reply->moves.size() + reply->moves_more);
-                         }
-                         reactor->Finish(wire::ToGrpc(reply.status()));
-                       });
-  return reactor;
+  return SetIntent(loop_, context, *request, NodeIntent::kDrain, response);
 }
 
 grpc::ServerUnaryReactor* PoolService::MoveShard(grpc::CallbackServerContext* context,

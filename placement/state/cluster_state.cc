@@ -5,6 +5,23 @@
 #include "engram/check.h"
 
 namespace engram::placement {
+namespace {
+
+constexpr std::int64_t kSlabSlackShare = 128;
+constexpr std::int64_t kSlabSlackBytes = std::int64_t{2} << 20;
+
+std::int64_t FreeOf(const TierCapacity& tier, std::uint64_t assigned) {
+  const std::uint64_t used = std::max(assigned, tier.allocated_bytes);
+  const auto free = static_cast<std::int64_t>(tier.capacity_bytes - used);
+  // A node whose capacity shrank; memory that is being freed is not that.
+  if (free <= 0)
+    return std::min<std::int64_t>(
+        0, static_cast<std::int64_t>(tier.capacity_bytes) - static_cast<std::int64_t>(assigned));
+  // Nodes allocate in slabs of whole pages: the last page of each may be partly empty.
+  return std::max<std::int64_t>(0, free - free / kSlabSlackShare - kSlabSlackBytes);
+}
+
+}  // namespace
 
 ReplicaCounts& ReplicaCounts::operator+=(const ReplicaCounts& other) {
   loading += other.loading;
@@ -79,6 +96,11 @@ const MapReplica* ClusterState::FindReplica(const ShardKey& shard, const NodeId&
   return nullptr;
 }
 
+bool ClusterState::IsAlive(const NodeId& id) const {
+  const NodeRecord* node = FindNode(id);
+  return node != nullptr && node->alive;
+}
+
 bool ClusterState::MayReceive(const NodeId& id) const {
   const NodeRecord* node = FindNode(id);
   return node != nullptr && node->alive && !node->cordoned && !node->draining;
@@ -114,34 +136,44 @@ std::map<NodeId, std::uint64_t> ClusterState::AssignedBytes() const {
   return bytes;
 }
 
-std::map<NodeId, std::uint64_t> ClusterState::FreeBytes() const {
-  constexpr std::uint64_t kSlabSlackShare = 128;
-  constexpr std::uint64_t kSlabSlackBytes = std::uint64_t{2} << 20;
+const std::vector<TierCapacity>& ClusterState::TiersOf(const NodeRecord& node) const {
+  const auto said = live.find(node.id);
+  return said != live.end() && !said->second->tiers.empty() ? said->second->tiers : node.tiers;
+}
+
+const TierCapacity* ClusterState::DramOf(const NodeRecord& node) const {
+  for (const TierCapacity& tier : TiersOf(node)) {
+    if (tier.tier == Tier::kDram) return &tier;
+  }
+  return nullptr;
+}
+
+std::map<NodeId, std::int64_t> ClusterState::FreeBytes() const {
   const std::map<NodeId, std::uint64_t> assigned = AssignedBytes();
-  std::map<NodeId, std::uint64_t> free;
+  std::map<NodeId, std::int64_t> free;
   for (const auto& [id, node] : nodes) {
-    if (!MayReceive(id)) continue;
-    const auto said = live.find(id);
-    const bool heard = said != live.end() && !said->second->tiers.empty();
-    const auto used_here = assigned.find(id);
-    for (const TierCapacity& tier : heard ? said->second->tiers : node->tiers) {
-      if (tier.tier != Tier::kDram) continue;
-      const std::uint64_t used =
-          std::max(used_here == assigned.end() ? 0 : used_here->second, tier.allocated_bytes);
-      const std::uint64_t left = tier.capacity_bytes - std::min(used, tier.capacity_bytes);
-      free[id] = left - std::min(left, left / kSlabSlackShare + kSlabSlackBytes);
-      break;
-    }
+    const TierCapacity* dram = DramOf(*node);
+    if (dram == nullptr) continue;
+    const auto here = assigned.find(id);
+    free[id] = FreeOf(*dram, here == assigned.end() ? 0 : here->second);
+  }
+  return free;
+}
+
+std::map<NodeId, std::uint64_t> ClusterState::RoomForMoves() const {
+  std::map<NodeId, std::uint64_t> room;
+  for (const auto& [id, free] : FreeBytes()) {
+    if (MayReceive(id)) room[id] = static_cast<std::uint64_t>(std::max<std::int64_t>(0, free));
   }
   for (const auto& [shard, move] : moves) {
     if (move->started) continue;
-    const auto room = free.find(move->to);
-    if (room == free.end()) continue;
+    const auto left = room.find(move->to);
+    if (left == room.end()) continue;
     const TableEntry* table = FindTable(shard.table);
     if (table == nullptr) continue;
-    room->second -= std::min(room->second, table->layout->StoredBytes(shard.shard));
+    left->second -= std::min(left->second, table->layout->StoredBytes(shard.shard));
   }
-  return free;
+  return room;
 }
 
 MapDelta ClusterState::Snapshot() const {

@@ -110,14 +110,23 @@ struct ClusterState {
   const TableEntry* FindAlias(const TableName& alias) const;
   // Null when the shard has no replica there.
   const MapReplica* FindReplica(const ShardKey& shard, const NodeId& node) const;
+  // Known, and alive.
+  bool IsAlive(const NodeId& id) const;
   // Alive, and new replicas may go there.
   bool MayReceive(const NodeId& id) const;
   // Alive nodes that serve the shard, less `except`, as a reader of another copy may go on there.
   std::vector<Successor> Servers(const ShardKey& shard, const NodeId& except) const;
-  // Bytes of DRAM that each node which may receive replicas has left: its capacity less what is
-  // assigned to it or what it says it has allocated, whichever is more, less 2 MiB and 1/128 for
-  // partly filled pages.
-  std::map<NodeId, std::uint64_t> FreeBytes() const;
+  // What the node said last, or when it registered.
+  const std::vector<TierCapacity>& TiersOf(const NodeRecord& node) const;
+  // Null: the node has none.
+  const TierCapacity* DramOf(const NodeRecord& node) const;
+  // Bytes of DRAM that each node has left: its capacity less what is assigned to it or what it says
+  // it has allocated, whichever is more, less 2 MiB and 1/128 for partly filled pages. Below zero
+  // where more is assigned than it has.
+  std::map<NodeId, std::int64_t> FreeBytes() const;
+  // What moves may take of it: on nodes that may receive replicas, less what moves that have not
+  // begun will take.
+  std::map<NodeId, std::uint64_t> RoomForMoves() const;
   // Bytes of all replicas assigned to a node, per node.
   std::map<NodeId, std::uint64_t> AssignedBytes() const;
   // The whole map as a delta from the empty map.

@@ -150,9 +150,9 @@ std::string TokenMapKey(const std::string& digest, std::uint32_t piece) {
   return absl::StrFormat("%s%08x", TokenMapPrefix(digest), piece);
 }
 
+std::string MovesPrefix(const TableUid& uid) { return std::string(kMovePrefix) + uid.Hex() + "/"; }
 std::string MoveKey(const ShardKey& shard) {
-  return absl::StrFormat("%s%s/%08x", std::string(kMovePrefix), shard.table.Hex(),
-                         shard.shard.value());
+  return absl::StrFormat("%s%08x", MovesPrefix(shard.table), shard.shard.value());
 }
 
 std::string DeletedKey(std::uint64_t number) {

@@ -34,6 +34,7 @@ std::string ChunkPrefix(const TableUid& uid);
 std::string ChunkKey(const TableUid& uid, std::uint32_t chunk);
 std::string SumsPrefix(const TableUid& uid);
 std::string SumsKey(const TableUid& uid, std::uint32_t chunk);
+std::string MovesPrefix(const TableUid& uid);
 std::string MoveKey(const ShardKey& shard);
 std::string DeletedKey(std::uint64_t number);
 std::string TokenMapPrefix(const std::string& digest);

@@ -278,7 +278,7 @@ absl::Status Registry::RemoveOrphans(const ClusterState& state) {
   for (const auto& [uid, table] : state.tables) {
     owners.push_back(ChunkPrefix(uid));
     owners.push_back(SumsPrefix(uid));
-    owners.push_back(std::string(kMovePrefix) + uid.Hex() + "/");
+    owners.push_back(MovesPrefix(uid));
   }
   for (const auto& [digest, map] : state.token_maps) owners.push_back(TokenMapPrefix(digest));
   std::vector<Write> writes;
@@ -334,8 +334,7 @@ absl::StatusOr<std::vector<Registry::Write>> Registry::Writes(const Change& chan
   }
   for (const TableUid& uid : change.tables_removed) {
     writes.push_back({TableKey(uid), std::nullopt});
-    for (const std::string& prefix :
-         {ChunkPrefix(uid), SumsPrefix(uid), std::string(kMovePrefix) + uid.Hex() + "/"}) {
+    for (const std::string& prefix : {ChunkPrefix(uid), SumsPrefix(uid), MovesPrefix(uid)}) {
       const absl::StatusOr<std::vector<std::string>> keys = Keys(prefix);
       if (!keys.ok()) return keys.status();
       for (const std::string& key : *keys) writes.push_back({key, std::nullopt});

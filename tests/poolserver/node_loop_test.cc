@@ -6,23 +6,12 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "tests/poolserver/small_node.h"
+
 namespace engram::poolserver {
 namespace {
 
 using std::chrono::seconds;
-
-TableRecord LoopTable() {
-  TableRecord table;
-  table.uid.bytes[0] = 9;
-  table.name = {"t", "1"};
-  table.spec.columns = {{0, 0, 0, 16'384}};
-  table.spec.planes = {{"value", DType::kBytes, 256}};
-  table.spec.addressing.function = "identity";
-  table.spec.addressing.layers = {0};
-  table.options.shard_bytes = kMinShardBytes;
-  table.source.seed = 3;
-  return table;
-}
 
 class NodeLoopTest : public testing::Test {
  protected:
@@ -85,7 +74,7 @@ class NodeLoopTest : public testing::Test {
   void Load(std::optional<Successor> source) {
     loop_.Post(ControllerSaid{
         Command{1, Incarnation(7), FencingToken(3),
-                LoadReplicas{LoopTable(), {ShardIndex(1)}, Tier::kDram, source, {}}}});
+                LoadReplicas{TableOf(9), {ShardIndex(1)}, Tier::kDram, source, {}}}});
   }
 
   Arena arena_;

@@ -4,36 +4,13 @@
 
 #include <algorithm>
 
+#include "tests/poolserver/small_node.h"
+
 namespace engram::poolserver {
 namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-TableRecord TableOf(std::uint8_t number) {
-  TableRecord table;
-  table.uid.bytes[0] = number;
-  table.name = {"t", std::to_string(number)};
-  table.spec.columns = {{0, 0, 0, 16'384}};
-  table.spec.planes = {{"value", DType::kBytes, 256}};
-  table.spec.addressing.function = "identity";
-  table.spec.addressing.layers = {0};
-  table.options.shard_bytes = kMinShardBytes;
-  return table;
-}
-
-ShardKey Shard(std::uint32_t index, std::uint8_t table = 1) {
-  return {TableOf(table).uid, ShardIndex(index)};
-}
-
-template <class T>
-std::vector<T> All(const std::vector<Action>& actions) {
-  std::vector<T> out;
-  for (const Action& action : actions) {
-    if (const T* found = std::get_if<T>(&action)) out.push_back(*found);
-  }
-  return out;
-}
 
 // Node messages of one kind sent to `stream`.
 template <class T>

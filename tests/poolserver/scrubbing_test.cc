@@ -4,6 +4,7 @@
 
 #include "engram/shard_sum.h"
 #include "poolserver/node_state.h"
+#include "tests/poolserver/small_node.h"
 
 namespace engram::poolserver {
 namespace {
@@ -11,29 +12,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Shards of 1 MiB: 15 blocks of 256 rows of 264 bytes, one short slice of the scrubber each.
-TableRecord ScrubTable() {
-  TableRecord table;
-  table.uid.bytes[0] = 1;
-  table.name = {"t", "1"};
-  table.spec.columns = {{0, 0, 0, 16'384}};
-  table.spec.planes = {{"value", DType::kBytes, 256}};
-  table.spec.addressing.function = "identity";
-  table.spec.addressing.layers = {0};
-  table.options.shard_bytes = kMinShardBytes;
-  return table;
-}
-ShardKey ScrubShard(std::uint32_t index) { return {ScrubTable().uid, ShardIndex(index)}; }
+// A shard has 15 blocks of 256 rows of 264 bytes, one short slice of the scrubber each.
 const std::vector<std::uint32_t> kScrubCrcs(15, 77);
-
-template <class T>
-std::vector<T> Every(const std::vector<Action>& actions) {
-  std::vector<T> out;
-  for (const Action& action : actions) {
-    if (const T* found = std::get_if<T>(&action)) out.push_back(*found);
-  }
-  return out;
-}
 
 class ScrubbingTest : public testing::Test {
  protected:
@@ -55,17 +35,17 @@ class ScrubbingTest : public testing::Test {
                            std::optional<Successor> source = {}) {
     return Feed(ControllerSaid{
         Command{++commands_, Incarnation(7), FencingToken(3),
-                LoadReplicas{ScrubTable(), {ShardIndex(shard)}, Tier::kDram, source, sums}}});
+                LoadReplicas{TableOf(1), {ShardIndex(shard)}, Tier::kDram, source, sums}}});
   }
   std::vector<Action> Serve(std::uint32_t shard) {
     Load(shard, {});
-    Feed(ReplicaLoaded{ScrubShard(shard), kScrubCrcs});
-    return Feed(ReplicaExposed{ScrubShard(shard), {{0, 4096, 64, shard}}});
+    Feed(ReplicaLoaded{Shard(shard), kScrubCrcs});
+    return Feed(ReplicaExposed{Shard(shard), {{0, 4096, 64, shard}}});
   }
   // Time goes on until the scrubber asks for something.
   ScrubSlice Next() {
     for (int i = 0; i < 100; ++i) {
-      const auto slices = Every<ScrubSlice>(Feed(Timer{}));
+      const auto slices = All<ScrubSlice>(Feed(Timer{}));
       if (!slices.empty()) return slices[0];
       now_ += milliseconds(100);
     }
@@ -81,39 +61,38 @@ class ScrubbingTest : public testing::Test {
 
 TEST_F(ScrubbingTest, APullNamesItsSource) {
   const Successor source{{"node-1"}, Incarnation(4), "x"};
-  const auto loads = Every<StartLoad>(Load(0, {SumOf(kScrubCrcs)}, source));
+  const auto loads = All<StartLoad>(Load(0, {SumOf(kScrubCrcs)}, source));
   ASSERT_EQ(loads.size(), 1u);
   EXPECT_EQ(loads[0].source, source);
 }
 
 TEST_F(ScrubbingTest, WhatIsNotWhatTheTableWasCommittedWithIsNeverServed) {
   Load(0, {SumOf(kScrubCrcs) + 1});
-  const auto actions = Feed(ReplicaLoaded{ScrubShard(0), kScrubCrcs});
-  EXPECT_TRUE(Every<ExposeReplica>(actions).empty());
-  EXPECT_EQ(Every<ReleaseMemory>(actions).size(), 1u);
-  EXPECT_EQ(state_.FindReplica(ScrubShard(0)), nullptr);
+  const auto actions = Feed(ReplicaLoaded{Shard(0), kScrubCrcs});
+  EXPECT_TRUE(All<ExposeReplica>(actions).empty());
+  EXPECT_EQ(All<ReleaseMemory>(actions).size(), 1u);
+  EXPECT_EQ(state_.FindReplica(Shard(0)), nullptr);
   EXPECT_EQ(state_.counters().loads_unsound, 1u);
   Load(1, {SumOf(kScrubCrcs)});
-  EXPECT_EQ(Every<ExposeReplica>(Feed(ReplicaLoaded{ScrubShard(1), kScrubCrcs})).size(), 1u);
+  EXPECT_EQ(All<ExposeReplica>(Feed(ReplicaLoaded{Shard(1), kScrubCrcs})).size(), 1u);
 }
 
 TEST_F(ScrubbingTest, GoesOverEveryServedShardAgainAndAgainAtItsRate) {
   Serve(0);
   Serve(1);
-  EXPECT_EQ(Next().shard, ScrubShard(0));
+  EXPECT_EQ(Next().shard, Shard(0));
   const Instant start = now_;
-  Feed(SliceScrubbed{ScrubShard(0), absl::OkStatus()});
+  Feed(SliceScrubbed{Shard(0), absl::OkStatus()});
   std::vector<ShardKey> seen;
   for (int i = 0; i < 4; ++i) {
     const ScrubSlice slice = Next();
     EXPECT_EQ(slice.first_block, 0u);
     EXPECT_EQ(slice.block_crcs, kScrubCrcs);
-    EXPECT_TRUE(Every<ScrubSlice>(Feed(Timer{})).empty()) << "one at a time";
+    EXPECT_TRUE(All<ScrubSlice>(Feed(Timer{})).empty()) << "one at a time";
     seen.push_back(slice.shard);
     Feed(SliceScrubbed{slice.shard, absl::OkStatus()});
   }
-  EXPECT_EQ(seen,
-            (std::vector<ShardKey>{ScrubShard(1), ScrubShard(0), ScrubShard(1), ScrubShard(0)}));
+  EXPECT_EQ(seen, (std::vector<ShardKey>{Shard(1), Shard(0), Shard(1), Shard(0)}));
   EXPECT_GE(now_ - start, seconds(1));  // 4 MiB at 2 MiB/s, the first slice at once
   EXPECT_EQ(state_.counters().scrubs_unsound, 0u);
 }
@@ -123,9 +102,9 @@ TEST_F(ScrubbingTest, ARetirementWaitsForTheSlice) {
   Next();
   const auto retire =
       Feed(ControllerSaid{Command{++commands_, Incarnation(7), FencingToken(3),
-                                  RetireReplicas{ScrubTable().uid, {ShardIndex(0)}, {}}}});
-  EXPECT_TRUE(Every<HideReplica>(retire).empty());
-  EXPECT_EQ(Every<HideReplica>(Feed(SliceScrubbed{ScrubShard(0), absl::OkStatus()})).size(), 1u);
+                                  RetireReplicas{TableOf(1).uid, {ShardIndex(0)}, {}}}});
+  EXPECT_TRUE(All<HideReplica>(retire).empty());
+  EXPECT_EQ(All<HideReplica>(Feed(SliceScrubbed{Shard(0), absl::OkStatus()})).size(), 1u);
 }
 
 TEST_F(ScrubbingTest, AReplicaThatChangedIsWithdrawnFromItsReaders) {
@@ -134,21 +113,21 @@ TEST_F(ScrubbingTest, AReplicaThatChangedIsWithdrawnFromItsReaders) {
   OpenSession open;
   open.node = {"node-0"};
   open.incarnation = Incarnation(7);
-  open.tables = {ScrubTable().uid};
+  open.tables = {TableOf(1).uid};
   Feed(ClientSaid{StreamId(1), open});
-  const auto actions = Feed(SliceScrubbed{ScrubShard(0), absl::DataLossError("block 3")});
+  const auto actions = Feed(SliceScrubbed{Shard(0), absl::DataLossError("block 3")});
   bool told = false;
-  for (const SendToClient& send : Every<SendToClient>(actions)) {
+  for (const SendToClient& send : All<SendToClient>(actions)) {
     const auto* update = std::get_if<GrantUpdate>(&send.message);
     told |= update != nullptr && update->withdrawn.size() == 1;
   }
   EXPECT_TRUE(told);
-  EXPECT_TRUE(Every<HideReplica>(actions).empty());  // it may still be read
-  EXPECT_EQ(state_.FindReplica(ScrubShard(0))->state(), ReplicaState::kDraining);
-  EXPECT_EQ(state_.FindReplica(ScrubShard(0))->Report().error.code(), absl::StatusCode::kDataLoss);
+  EXPECT_TRUE(All<HideReplica>(actions).empty());  // it may still be read
+  EXPECT_EQ(state_.FindReplica(Shard(0))->state(), ReplicaState::kDraining);
+  EXPECT_EQ(state_.FindReplica(Shard(0))->Report().error.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(state_.counters().scrubs_unsound, 1u);
-  EXPECT_EQ(Every<HideReplica>(Feed(ClientSaid{StreamId(1), Goodbye{}})).size(), 1u);
-  EXPECT_EQ(Every<ReleaseMemory>(Feed(ReplicaHidden{ScrubShard(0)})).size(), 1u);
+  EXPECT_EQ(All<HideReplica>(Feed(ClientSaid{StreamId(1), Goodbye{}})).size(), 1u);
+  EXPECT_EQ(All<ReleaseMemory>(Feed(ReplicaHidden{Shard(0)})).size(), 1u);
 }
 
 }  // namespace
