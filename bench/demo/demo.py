@@ -1,10 +1,10 @@
 """The main job, end to end: three pool nodes serve a V4.1-shaped table to two replicas that replay real text.
 
-usage: demo.py BUILD_DIR [--seconds 40] [--report FILE]
+usage: demo.py BUILD_DIR [--seconds 50] [--report FILE]
 
 Starts a local pool, writes and loads a checkpoint of about 2 GB, replays the traces over `mapped` and over `stream`
-with every row checked, kills one node half way, repairs it, prints a table and writes an HTML report. Removes
-everything it made: processes, sockets, files, huge pages.
+with every row checked, moves the hottest shard while it is read, kills one node half way, repairs it, prints a table and
+writes an HTML report. Removes everything it made: processes, sockets, files, huge pages.
 """
 import argparse
 import contextlib
@@ -33,6 +33,7 @@ NODES = 3
 NODE_MEMORY = "768MiB"
 RECOVERY_LIMIT = 90  # seconds that a killed node may take to serve again
 AFTER_RECOVERY = 6  # seconds of replay after it does
+AFTER_MOVE = 4  # seconds of replay between a move and a kill
 NEED_DISK = 3 << 30
 NEED_MEMORY = 4 << 30
 
@@ -46,7 +47,7 @@ class Pool:
 
     def __init__(self, bin_dir, data_dir):
         self.bin_dir, self.data_dir = bin_dir, data_dir
-        self.env = dict(os.environ, ENGRAM_CONTEXT=str(data_dir / "context.yaml"))
+        self.env = dict(os.environ, ENGRAM_CONTEXT=str(data_dir / "context.yaml"), ENGRAM_HEAT_REPORT_EVERY="2s")
         self.endpoint = None
 
     def ctl(self, *arguments, timeout=120, check=True):
@@ -82,6 +83,18 @@ class Pool:
         table = json.loads(self.ctl("get", "tables", "-o", "json").stdout)["tables"][0]
         return int(table.get("shardsServing", 0)), int(table.get("shardsTotal", 0))
 
+    def hottest(self):
+        """(shard, node, reads a second, share of all reads) of the shard that is read most; None before clients reported."""
+        heat = json.loads(self.ctl("top", "shards", "--limit", "1", "-o", "json").stdout)
+        if not heat.get("shards"):
+            return None
+        shard = heat["shards"][0]
+        reads = shard["readsPerSecond"]
+        return int(shard.get("shard", 0)), shard["nodes"][0], reads, reads / heat["readsPerSecond"]
+
+    def moves(self):
+        return json.loads(self.ctl("get", "plans", "-o", "json").stdout).get("moves", [])
+
     def down(self):
         self.ctl("local", "down", "--purge", "--data-dir", self.data_dir, timeout=60, check=False)
 
@@ -108,21 +121,52 @@ def write_checkpoint(bin_dir, directory):
     return size, time.monotonic() - started
 
 
-def run_replicas(pool, screen, seconds, events):
-    """Kills a node at 40 % of `seconds`, repairs it at 60 %, ends when it has served again for a while; returns the replicas."""
+class HotShard:
+    """Finds the shard that the replicas read most, as they report it, and moves it to another node while they read on."""
+
+    def __init__(self, pool, facts, note):
+        self._pool, self._facts, self._note = pool, facts, note
+        self.done = self._moving = False
+
+    def look(self, now):
+        if self.done:
+            return
+        if self._moving:
+            if not self._pool.moves():
+                self._facts["move"]["until"] = now
+                took = now - self._facts["move"]["from"]
+                self._note(f"shard {self._facts['move']['shard']} is on {self._facts['move']['to']} alone, {took:.1f} s later")
+                self.done = True
+            return
+        hottest = self._pool.hottest()
+        if hottest is None:
+            return
+        shard, node, reads, share = hottest
+        target = next(n["name"] for n in self._pool.nodes() if n["name"] != node)
+        self._note(f"engramctl top shards: shard {shard} on {node} is read most, {reads:,.0f} rows/s, {100 * share:.1f} % of all")
+        self._facts["move"] = {"shard": shard, "to": target, "from": now}
+        self._pool.ctl("move", "shard", f"{TABLE}/{shard}", "--to", target)
+        self._note(f"engramctl move shard {TABLE}/{shard} --to {target}")
+        self._moving = True
+
+
+def run_replicas(pool, screen, seconds, facts, events):
+    """Moves the hottest shard, kills a node at half of `seconds` at the earliest and repairs it a little later; ends when it
+    has served again for a while. Returns the replicas."""
     longest = seconds + RECOVERY_LIMIT
     replicas = [
         Replica("replica-1", "mapped", TRACES / "tokens_kjv.u32.zst", pool, TABLE, SEED, 1, longest),
         Replica("replica-2", "stream", TRACES / "tokens_sqlite3_c.u32.zst", pool, TABLE, SEED, 2, longest),
     ]
     started = time.monotonic()
-    victim = recovered = None
+    victim = killed = recovered = None
     repaired = False
 
     def note(text):
         events.append((time.monotonic() - started, text))
         screen.event(f"{time.monotonic() - started:5.1f} s  {text}")
 
+    hot = HotShard(pool, facts, note)
     try:
         while any(r.running() for r in replicas):
             now = time.monotonic() - started
@@ -130,11 +174,13 @@ def run_replicas(pool, screen, seconds, events):
                 replica.read_progress()
                 for error in replica.new_errors():
                     note(f"{replica.name}: {error}")
-            if victim is None and now > 0.4 * seconds:
-                victim = pool.nodes()[1]
+            if now > 0.2 * seconds:
+                hot.look(now)
+            if victim is None and hot.done and now > max(0.5 * seconds, facts["move"]["until"] + AFTER_MOVE):
+                victim, killed = pool.nodes()[1], now
                 os.kill(victim["pid"], signal.SIGKILL)
                 note(f"kill -9 {victim['name']} (pid {victim['pid']})")
-            if victim and not repaired and now > 0.6 * seconds:
+            if victim and not repaired and now > killed + 0.15 * seconds:
                 note("engramctl local up: repairs the pool")
                 pool.repair()
                 repaired = True
@@ -155,6 +201,8 @@ def run_replicas(pool, screen, seconds, events):
     finally:
         for replica in replicas:
             replica.kill()
+    if not hot.done:
+        raise DemoError("the hottest shard was not moved before the replay ended")
     if recovered is None:
         raise DemoError("the killed node did not come back before the replay ended")
     return replicas
@@ -218,7 +266,7 @@ def run(options, work):
 
             screen.step(f"replay real text for {options.seconds} s in two replicas, every row checked")
             screen.done("")
-            replicas = run_replicas(pool, screen, options.seconds, events)
+            replicas = run_replicas(pool, screen, options.seconds, facts, events)
         finally:
             screen.clear()
             pool.down()
@@ -237,7 +285,7 @@ def run(options, work):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("build_dir")
-    parser.add_argument("--seconds", type=float, default=40)
+    parser.add_argument("--seconds", type=float, default=50)
     parser.add_argument("--report", default=None)
     options = parser.parse_args()
     options.report = options.report or os.path.join(options.build_dir, "demo", "report.html")

@@ -37,9 +37,11 @@ def _text(value):
     return escape_module.escape(str(value))
 
 
-def _plot(title, unit, series, events, seconds, log=False):
-    """series: [(label, colour, [(t, value)])]; one line plot as SVG."""
+def _plot(title, unit, series, events, begin, end, log=False, band=None):
+    """series: [(label, colour, [(t, value)])]; one line plot as SVG, of the time from begin to end, a part of it shaded."""
     width, height, left, top, right, bottom = 860, 250, 100, 34, 16, 34
+    series = [(label, colour, [(t, v) for t, v in points if begin <= t <= end]) for label, colour, points in series]
+    events = [(t, text) for t, text in events if begin <= t <= end]
     values = [v for _, _, points in series for _, v in points if v > 0]
     if not values:
         return ""
@@ -49,7 +51,7 @@ def _plot(title, unit, series, events, seconds, log=False):
     span = (scale(high) - scale(low)) or 1
 
     def x(t):
-        return left + (width - left - right) * min(1, t / seconds)
+        return left + (width - left - right) * min(1, (t - begin) / (end - begin))
 
     def y(v):
         return top + (height - top - bottom) * (1 - (scale(v) - scale(low)) / span)
@@ -60,7 +62,9 @@ def _plot(title, unit, series, events, seconds, log=False):
     for v in ticks:
         parts.append(f'<line x1="{left}" x2="{width - right}" y1="{y(v):.1f}" y2="{y(v):.1f}" class="grid"/>'
                      f'<text x="{left - 6}" y="{y(v) + 4:.1f}" class="tick" text-anchor="end">{human(v)}{unit}</text>')
-    for i in range(0, int(seconds) + 1, max(1, int(seconds) // 8)):
+    if band:
+        parts.append(f'<rect x="{x(band[0]):.1f}" width="{x(band[1]) - x(band[0]):.1f}" y="{top}" height="{height - top - bottom}" class="band"/>')
+    for i in range(math.ceil(begin), int(end) + 1, max(1, int(end - begin) // 8)):
         parts.append(f'<text x="{x(i):.1f}" y="{height - 12}" class="tick" text-anchor="middle">{i} s</text>')
     for t, text in events:
         parts.append(f'<line x1="{x(t):.1f}" x2="{x(t):.1f}" y1="{top}" y2="{height - bottom}" class="event"><title>'
@@ -102,9 +106,26 @@ h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}
 .card b{display:block;font-size:1.25rem}.card span{color:#6b7280;font-size:.85rem}
 table{border-collapse:collapse;width:100%;font-size:.85rem;display:block;overflow-x:auto}td,th{border-bottom:1px solid #e5e7eb;padding:.35rem .5rem;text-align:left;white-space:nowrap}
 svg{width:100%;height:auto;margin:.4rem 0}.grid{stroke:#e5e7eb}.event{stroke:#b91c1c;stroke-dasharray:4 3}
+.band{fill:#fde68a;opacity:.5}
 .tick{font-size:11px;fill:#6b7280}.key{font-size:12px}.title{font-size:13px;font-weight:600}
 ol.events{font-family:ui-monospace,monospace;font-size:.8rem}
 """
+
+
+def _move(facts, replicas, latency):
+    """What reading felt while the hottest shard moved."""
+    if "move" not in facts:
+        return ""
+    move = facts["move"]
+    failed = 0
+    for r in replicas:
+        before = [s["rows_failed"] for s in r.samples if s["t"] < move["from"]]
+        until = [s["rows_failed"] for s in r.samples if s["t"] <= move["until"] + 0.5]
+        failed += max(until, default=0) - max(before, default=0)
+    return (f"<h2>The hottest shard moves</h2><p class=sub>Shard {move['shard']} goes to {_text(move['to'])} while both replicas read it; shaded: "
+            f"from the command until its old copy was gone. Rows that failed meanwhile, of all shards: {failed:,}.</p>" +
+            _plot("decode step, p99 of half a second", "us", latency, [], max(0, move["from"] - 5), move["until"] + 4, log=True,
+                  band=(move["from"], move["until"])))
 
 
 def html(facts, replicas, events, problems):
@@ -116,7 +137,7 @@ def html(facts, replicas, events, problems):
     def series(key):
         return [(f"{r.name} ({r.fabric})", COLOURS.get(r.fabric, "#111"), [(s["t"], s[key]) for s in r.samples]) for r in replicas]
 
-    verdict = ('<p class="ok">Zero wrong rows; one node killed and repaired while both replicas went on.</p>' if not problems else
+    verdict = ('<p class="ok">Zero wrong rows; the hottest shard moved, one node killed and repaired, while both replicas went on.</p>' if not problems else
                "".join(f'<p class="bad">FAILED: {_text(p)}</p>' for p in problems))
     cards = [(f"{verified:,}", "rows verified, byte for byte"), (wrong, "wrong rows"), (f"{failed:,}", "rows failed, most while a node was down"),
              (f"{facts['checkpoint_bytes'] / 1e9:.2f} GB", f"checkpoint, loaded in {facts['load_s']:.1f} s")]
@@ -133,9 +154,10 @@ def html(facts, replicas, events, problems):
 <p class="sub">Failed rows: no node served them, or they were not there in time. They were poisoned and reported, never zeros or stale bytes. Dashed
 lines are the events below.</p>
 <h2>Over time</h2>
-{_plot("rows delivered a second", "rows/s", series("rows_per_s"), marks, seconds)}
-{_plot("decode step, p99 of the interval", "us", series("decode_p99_us"), marks, seconds, log=True)}
-{_plot("rows failed a second", "rows/s", series("failed_per_s"), marks, seconds)}
+{_plot("rows delivered a second", "rows/s", series("rows_per_s"), marks, 0, seconds)}
+{_plot("decode step, p99 of the interval", "us", series("decode_p99_us"), marks, 0, seconds, log=True)}
+{_plot("rows failed a second", "rows/s", series("failed_per_s"), marks, 0, seconds)}
+{_move(facts, replicas, series("decode_p99_us"))}
 <h2>Rows by node</h2>{_bars(replicas)}
 <h2>Events</h2><ol class="events">{"".join(f"<li>{t:.1f} s: {_text(e)}</li>" for t, e in events)}</ol>
 </html>"""

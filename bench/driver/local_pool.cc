@@ -36,6 +36,7 @@ absl::StatusOr<std::string> RunProgram(const std::vector<std::string>& command) 
   posix_spawn_file_actions_addopen(&actions, 1, out.c_str(), flags, 0600);
   posix_spawn_file_actions_addopen(&actions, 2, err.c_str(), flags, 0600);
   std::vector<char*> argv;
+  argv.reserve(command.size() + 1);
   for (const std::string& argument : command) argv.push_back(const_cast<char*>(argument.c_str()));
   argv.push_back(nullptr);
   pid_t pid = -1;

@@ -10,7 +10,10 @@ namespace {
 constexpr std::size_t kHotNgrams = 100'000;
 
 // A place that is never written: hints have no output, but are checked as reads are.
-void* NoPlace() { return reinterpret_cast<void*>(std::uintptr_t{1}); }
+void* NoPlace() {
+  static std::byte place;
+  return &place;
+}
 
 absl::Status Hint(SharedPrefetcher& steps, const engram_table& table, const engram_rows* rows,
                   std::uint64_t* taken) {

@@ -34,13 +34,13 @@ absl::Status CheckWritable(const std::string& what, const void* memory, std::siz
     if (rights[1] != 'w')
       return absl::InvalidArgumentError(
           absl::StrCat(what, " of ", bytes, " bytes at ", Address(memory), " is read-only at ",
-                       Address(reinterpret_cast<void*>(at)), ": give memory that can be written"));
+                       "0x", absl::Hex(at), ": give memory that can be written"));
     at = end;
   }
   if (at >= first + bytes) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(what, " of ", bytes, " bytes at ", Address(memory), " is not mapped at ",
-                   Address(reinterpret_cast<void*>(at)), ": was it freed?"));
+  return absl::InvalidArgumentError(absl::StrCat(what, " of ", bytes, " bytes at ", Address(memory),
+                                                 " is not mapped at ", "0x", absl::Hex(at),
+                                                 ": was it freed?"));
 }
 
 }  // namespace engram::client::abi

@@ -11,7 +11,7 @@ std::shared_ptr<MapStream> MapStream::Open(std::shared_ptr<DutyLoop> loop,
                                            const v1::WatchMapRequest& request, Outlets outlets) {
   std::shared_ptr<MapStream> stream(new MapStream(std::move(loop), request, std::move(outlets)));
   stream->self_ = stream;
-  stream->stub_ = v1::PoolService::NewStub(channel);
+  stream->stub_ = v1::PoolService::NewStub(std::move(channel));
   stream->stub_->async()->WatchMap(&stream->call_, &stream->request_, stream.get());
   stream->AddHold();  // until the last read: the loop starts reads
   stream->StartRead(&stream->in_);
