@@ -37,12 +37,14 @@ absl::Status RunFloor(const BenchOptions& options);
 absl::Status RunPool(const BenchOptions& options);
 // Steps through the prefetcher: what they add to the bare reader, and when their rows are there.
 absl::Status RunClient(const BenchOptions& options);
-// The planner against bounds and simple rules. Needs no pool.
+// The planner against bounds and simple rules, then a pool in which everything moves under reads.
 absl::Status RunPlacement(const BenchOptions& options);
 
 // `addressing_us_per_token` and `load_vs_dd`; part of RunPool.
 absl::StatusOr<Figure> MeasureAddressing(const BenchOptions& options);
 absl::StatusOr<Figure> MeasureLoad(const BenchOptions& options);
+// `read_p99_during_move` and `move_vs_rate`; part of RunPlacement.
+absl::StatusOr<std::vector<Figure>> MeasureMoves(const BenchOptions& options);
 // Those of the row caches that `options` want; part of RunClient. Forks: no thread runs yet.
 absl::StatusOr<std::vector<Figure>> MeasureCaches(const BenchOptions& options);
 

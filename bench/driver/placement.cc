@@ -152,7 +152,8 @@ absl::StatusOr<Figure> Messages(std::uint32_t nodes, const BenchOptions& options
 absl::Status RunPlacement(const BenchOptions& options) {
   PoolShape shape;
   Rounds rounds;
-  const int count = options.quick ? 1 : 3;
+  const bool plans = Wanted(options, "plan_") || options.only.starts_with("plan_");
+  const int count = plans ? options.quick ? 1 : 3 : 0;
   for (int round = 0; round < count; ++round) {
     shape.seed = options.seed + static_cast<std::uint64_t>(round);
     Round(shape, options.quick, &rounds);
@@ -179,6 +180,11 @@ absl::Status RunPlacement(const BenchOptions& options) {
     auto figure = Messages(nodes, options);
     if (!figure.ok()) return figure.status();
     figures.push_back(*std::move(figure));
+  }
+  if (Wanted(options, "read_p99_during_move") || Wanted(options, "move_vs_rate")) {
+    auto moves = MeasureMoves(options);
+    if (!moves.ok()) return moves.status();
+    figures.insert(figures.end(), moves->begin(), moves->end());
   }
   PrintTable(figures);
   return options.json.empty() ? absl::OkStatus() : WriteJson(figures, options.json);
