@@ -104,6 +104,11 @@ void GrpcServer::Stop(std::chrono::milliseconds grace) {
 }
 
 std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
+  return ConnectWith(endpoint, grpc::InsecureChannelCredentials());
+}
+
+std::shared_ptr<grpc::Channel> ConnectWith(
+    const std::string& endpoint, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
@@ -114,7 +119,7 @@ std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
   // A proxy setting of the environment must never carry pool traffic.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(endpoint, credentials, arguments);
 }
 
 }  // namespace engram::wire

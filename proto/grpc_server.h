@@ -48,5 +48,8 @@ absl::Status CheckListen(const std::string& listen, bool insecure_listen);
 
 // A channel with the pool's limits and keep-alive. `endpoint` is host:port.
 std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint);
+// The same with credentials of the caller's own, for what is no program of the pool.
+std::shared_ptr<grpc::Channel> ConnectWith(
+    const std::string& endpoint, const std::shared_ptr<grpc::ChannelCredentials>& credentials);
 
 }  // namespace engram::wire

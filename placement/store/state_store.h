@@ -1,8 +1,8 @@
 // The controller's durable memory: a small ordered map of keys to values with revisions,
-// compare-and- swap transactions and watches (ARCHITECTURE section 5). Two stores stand behind it:
-// a SQLite file (one controller) and memory (tests and the simulator); the limits are etcd's, so
-// that etcd can join. It knows nothing of tables or nodes. Thread-confined: call from the owner
-// thread only.
+// compare-and-swap transactions and watches (ARCHITECTURE section 5). Three stores stand behind it:
+// a SQLite file (one controller), etcd (several; placement/rpc) and memory (tests and the
+// simulator); the limits are etcd's. It knows nothing of tables or nodes. Thread-confined: call
+// from the owner thread only.
 //
 // Invariants: a transaction is applied whole or not at all, and is durable when Txn returns OK;
 // revisions only grow, one per transaction; every key carries the revision of its last change.
@@ -64,7 +64,8 @@ struct StoreEvent {
 class StoreWatch {
  public:
   virtual ~StoreWatch() = default;
-  // Never blocks: what changed since the last call, in order of revision. OutOfRange when the store
+  // Never blocks: what changed since the last call, as far as it has been heard of, in order of
+  // revision. OutOfRange when the store
   // no longer remembers that far back: list again and watch from there.
   virtual absl::StatusOr<std::vector<StoreEvent>> Poll() = 0;
 };
@@ -75,7 +76,10 @@ class StateStore {
   virtual absl::StatusOr<std::optional<StoreEntry>> Get(const std::string& key) = 0;
   virtual absl::StatusOr<StoreListing> List(const std::string& prefix) = 0;
   // Aborted: a compare does not hold, and nothing was written. InvalidArgument: a limit above is
-  // exceeded. ResourceExhausted: no room; nothing was written and reads go on.
+  // exceeded. ResourceExhausted: no room; nothing was written and reads go on. Unknown: the answer
+  // was lost, so that it may have been applied, or may be until another transaction of this store
+  // succeeds: what the caller believes must be read anew. After every other error nothing was
+  // written.
   virtual absl::StatusOr<Revision> Txn(const StoreTxn& txn) = 0;
   // Changes of keys with `prefix` after `after`. The watch must not outlive the store.
   virtual absl::StatusOr<std::unique_ptr<StoreWatch>> Watch(const std::string& prefix,

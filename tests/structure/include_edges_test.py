@@ -18,9 +18,9 @@ ALLOWED = {
     "placement": {"engram", "proto"},
 }
 # The generated headers are proto's, whatever their path says.
-GENERATED = re.compile(r"^engram/v1/.*\.pb\.h$")
+GENERATED = re.compile(r"^(engram/v1|etcd)/.*\.pb\.h$")
 # gRPC, protobuf and prometheus types stay in the adapters, so that domain code builds without them.
-WIRE = re.compile(r'^(grpcpp/|grpc/|google/protobuf/|prometheus/|proto/|engram/v1/)')
+WIRE = re.compile(r'^(grpcpp/|grpc/|google/protobuf/|prometheus/|proto/|engram/v1/|etcd/)')
 WIRE_FOLDERS = re.compile(r"^(proto/|[a-z]+/rpc/|[a-z]+/program/|client/abi/|client/ctl/|client/gpu/)")
 INSTALLED = re.compile(r"^client/include/")
 INSTALLED_FORBIDDEN = re.compile(r"^(absl/|grpcpp/|grpc/|google/)")
