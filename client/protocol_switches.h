@@ -6,6 +6,10 @@
 namespace engram::client {
 
 struct ProtocolSwitches {
+  // Rule 2: a lease is counted from when its request was sent, not from when the answer came.
+  bool count_lease_from_request = true;
+  // Rule 3 (a): a withdrawal is acknowledged only when no read of it can start any more.
+  bool change_routes_before_ack = true;
   // Rule 3 (b): a withdrawal is acknowledged only after every read started under it has ended.
   bool wait_for_started_reads = true;
   // Rule 4: a batch is delivered only if its lease is valid after its last completion.

@@ -251,7 +251,8 @@ void ClientSession::Hear(Instant now, const SessionOpened& opened, Actions& out)
   request_id_.clear();
   backoff_ = Duration(0);
   lease_length_ = opened.lease;
-  lease_ = std::make_shared<ReadLease>(opened_at_ + opened.lease);
+  const Instant counted_from = switches_.count_lease_from_request ? opened_at_ : now;
+  lease_ = std::make_shared<ReadLease>(counted_from + opened.lease);
   next_renewal_ = opened_at_ + opened.lease / 3;
   out.push_back(session::SessionStarted{opening_, opened, lease_});
   for (const TableUid& table : late_tables_) {
@@ -260,12 +261,12 @@ void ClientSession::Hear(Instant now, const SessionOpened& opened, Actions& out)
 }
 
 void ClientSession::Hear(Instant now, const LeaseRenewed& renewed, Actions&) {
-  (void)now;
   if (state_ != State::kOpen) return;
   while (!sent_.empty() && sent_.front().first < renewed.sequence) sent_.pop_front();
   if (sent_.empty() || sent_.front().first != renewed.sequence) return;
   // Counted from when the request was sent, which is before the node granted it.
-  if (renewed.lease > Duration(0)) lease_->Extend(sent_.front().second + renewed.lease);
+  const Instant from = switches_.count_lease_from_request ? sent_.front().second : now;
+  if (renewed.lease > Duration(0)) lease_->Extend(from + renewed.lease);
   sent_.pop_front();
 }
 
@@ -310,6 +311,10 @@ void ClientSession::Hear(Instant now, const GrantUpdate& update, Actions& out) {
   if (!successors.empty()) {
     revision.reach_until = now + lease_length_ / 3;
     out.push_back(session::ReachSuccessors{opening_, revision.number, std::move(successors)});
+  }
+  if (!switches_.change_routes_before_ack) {
+    applied_ = received_;
+    Renew(now, out);
   }
   Advance(now, out);
 }
@@ -385,7 +390,7 @@ void ClientSession::Advance(Instant now, Actions& out) {
   }
   const GrantRevision before = applied_;
   while (!revisions_.empty() && revisions_.front().step == Revision::Step::kDone) {
-    applied_ = revisions_.front().number;
+    applied_ = std::max(applied_, revisions_.front().number);
     revisions_.pop_front();
   }
   if (applied_ != before) Renew(now, out);

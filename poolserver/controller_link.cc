@@ -14,7 +14,8 @@ constexpr std::size_t kMaxCrcs = std::size_t{256} << 10;
 
 }  // namespace
 
-ControllerLink::ControllerLink(NodeHello identity) : identity_(std::move(identity)) {}
+ControllerLink::ControllerLink(NodeHello identity, ProtocolSwitches switches)
+    : identity_(std::move(identity)), switches_(switches) {}
 
 NodeHello ControllerLink::Connected(std::vector<ReplicaReport> replicas) {
   connected_ = true;
@@ -37,7 +38,7 @@ void ControllerLink::Lost() {
 
 absl::Status ControllerLink::Welcomed(Instant now, const NodeWelcome& welcome) {
   if (!connected_) return absl::FailedPreconditionError("welcome without a hello on this stream");
-  if (welcome.token < token_) {
+  if (welcome.token < token_ && switches_.refuse_older_tokens) {
     return absl::FailedPreconditionError(
         absl::StrCat("welcome carries fencing token ", welcome.token.value(), " but ",
                      token_.value(), " was seen; an older controller is ignored"));
@@ -72,7 +73,7 @@ absl::Status ControllerLink::Check(const Command& command) {
     return absl::FailedPreconditionError(absl::StrCat(
         "node \"", identity_.node.name, "\" is not registered on this stream; welcome it first"));
   }
-  if (command.token < token_) {
+  if (command.token < token_ && switches_.refuse_older_tokens) {
     return absl::AbortedError(absl::StrCat("fencing token ", command.token.value(),
                                            " is older than ", token_.value(),
                                            "; another controller leads"));

@@ -12,13 +12,14 @@
 #include "engram/clock.h"
 #include "engram/ids.h"
 #include "engram/node_protocol.h"
+#include "poolserver/protocol_switches.h"
 
 namespace engram::poolserver {
 
 class ControllerLink {
  public:
   // `identity` holds the fields of every NodeHello that never change.
-  explicit ControllerLink(NodeHello identity);
+  explicit ControllerLink(NodeHello identity, ProtocolSwitches switches = {});
 
   // The hello to send on a new stream, with the state of every replica.
   NodeHello Connected(std::vector<ReplicaReport> replicas);
@@ -52,6 +53,7 @@ class ControllerLink {
   };
 
   NodeHello identity_;
+  const ProtocolSwitches switches_;
   FencingToken token_;
   Epoch map_epoch_;
   bool connected_ = false;

@@ -24,10 +24,11 @@ NodeHello Identity(const NodeOptions& options) {
 
 }  // namespace
 
-NodeState::NodeState(NodeOptions options, Random* random)
+NodeState::NodeState(NodeOptions options, Random* random, ProtocolSwitches switches)
     : options_(std::move(options)),
       random_(random),
-      link_(Identity(options_)),
+      switches_(switches),
+      link_(Identity(options_), switches),
       leases_(options_.lease, LeaseMargin(options_.lease)) {}
 
 std::vector<Action> NodeState::OnEvent(Instant now, Event event) {
@@ -186,6 +187,7 @@ void NodeState::Drain(Replica& replica, Actions& out) {
       session.AddWithdrawal({replica.shard(), replica.successors()});
     }
   }
+  if (!switches_.wait_for_sessions) replica.ForgetReaders();
   HideIfUnread(replica, out);
 }
 
@@ -310,9 +312,13 @@ void NodeState::On(Instant now, const ClientSaid& event, Actions& out) {
   }
 }
 
-void NodeState::On(Instant, const StreamBroken& event, Actions&) {
-  if (NodeSession* session = SessionOf(event.stream)) session->StreamBroken();
+void NodeState::On(Instant, const StreamBroken& event, Actions& out) {
+  NodeSession* session = SessionOf(event.stream);
+  if (session != nullptr) session->StreamBroken();
   by_stream_.erase(event.stream);
+  if (session == nullptr || switches_.keep_lease_of_broken_session) return;
+  leases_.End(session->id());
+  EndSession(session->id(), out);
 }
 
 void NodeState::Open(Instant now, StreamId stream, const OpenSession& open, Actions& out) {
@@ -409,7 +415,7 @@ void NodeState::Renew(Instant now, NodeSession& session, const RenewLease& renew
   if (!quiet->empty()) out.push_back(DisallowReplicas{session.token(), *quiet});
   for (const ShardKey& shard : *quiet) StopReading(session.id(), shard, out);
   LeaseRenewed renewed{renew.sequence, Duration(0)};
-  if (session.HasUnapplied()) {
+  if (session.HasUnapplied() && switches_.hold_lease_while_unapplied) {
     ++counters_.renewals_not_extended;
   } else {
     ++counters_.renewals_extended;
@@ -421,6 +427,7 @@ void NodeState::Renew(Instant now, NodeSession& session, const RenewLease& renew
 
 void NodeState::StopReading(SessionId session, const ShardKey& shard, Actions& out) {
   const auto it = replicas_.find(shard);
+  if (it == replicas_.end() && !switches_.wait_for_sessions) return;
   ENGRAM_CHECK(it != replicas_.end());
   it->second.RemoveReader(session);
   HideIfUnread(it->second, out);

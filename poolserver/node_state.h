@@ -37,6 +37,7 @@
 #include "engram/shard_layout.h"
 #include "poolserver/controller_link.h"
 #include "poolserver/lease_table.h"
+#include "poolserver/protocol_switches.h"
 #include "poolserver/replica.h"
 #include "poolserver/session.h"
 
@@ -193,7 +194,7 @@ struct NodeOptions {
 class NodeState {
  public:
   // `random` makes session ids and tokens and must outlive the object.
-  NodeState(NodeOptions options, Random* random);
+  NodeState(NodeOptions options, Random* random, ProtocolSwitches switches = {});
 
   std::vector<Action> OnEvent(Instant now, Event event);
   // The addresses of the open targets, once they carry the incarnation (Target::SetIncarnation).
@@ -276,6 +277,7 @@ class NodeState {
 
   NodeOptions options_;  // only the paths change
   Random* const random_;
+  const ProtocolSwitches switches_;
   ControllerLink link_;
   LeaseTable leases_;
   std::map<ShardKey, Replica> replicas_;

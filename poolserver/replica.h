@@ -62,6 +62,8 @@ class Replica {
   // A session that was granted this replica may read it until it is done.
   void AddReader(SessionId session);
   void RemoveReader(SessionId session);
+  // Breaks rule 3; see protocol_switches.h.
+  void ForgetReaders() { readers_.clear(); }
   const std::set<SessionId>& readers() const { return readers_; }
   // REQUIRES: loaded.
   std::span<const std::uint32_t> block_crcs() const { return block_crcs_; }

@@ -6,7 +6,7 @@ set(options
   "LSAN_OPTIONS=suppressions=${CMAKE_CURRENT_SOURCE_DIR}/lsan_suppressions.txt:print_suppressions=0"
   "TSAN_OPTIONS=halt_on_error=1:report_signal_unsafe=0:suppressions=${CMAKE_CURRENT_SOURCE_DIR}/tsan_suppressions.txt"
   # Every seed costs some fifty times what it costs otherwise.
-  "ENGRAM_SIM_SEEDS=3")
+  "ENGRAM_SIM_SEEDS=2")
 get_property(all DIRECTORY PROPERTY TESTS)
 foreach(test ${all})
   get_test_property(${test} TIMEOUT seconds)

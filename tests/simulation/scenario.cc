@@ -14,39 +14,43 @@ using namespace std::chrono_literals;  // NOLINT: durations of a scenario
 
 constexpr Duration kLease = 2s;          // and a margin of 1.02 s
 constexpr std::uint64_t kRate = 30'000;  // clocks are at most 3 % off: together within the margin
-constexpr Duration kTrouble = 24s;
 constexpr Duration kQuiet = 14s;
-constexpr std::size_t kTables = 2;
 
 class Scenario {
  public:
-  explicit Scenario(const ScenarioOptions& options) : options_(options), world_(options.seed) {
+  explicit Scenario(const ScenarioOptions& options)
+      : options_(options), world_(options.seed), choices_(~options.seed) {
     cluster_.world = &world_;
-    cluster_.switches = options.switches;
-    controller_ = std::make_unique<SimController>(&cluster_, Rate());
-    for (const char* name : {"node-0", "node-1", "node-2"}) {
-      nodes_.push_back(std::make_unique<SimNode>(&cluster_, name, Rate(), kLease));
+    cluster_.rules = options.rules;
+    cluster_.hung_releases = options.hung_releases;
+    for (const char* name : {"controller-0", "controller-1"}) {
+      controllers_.push_back(std::make_unique<SimController>(&cluster_, name, Rate()));
     }
-    for (const char* name : {"client-0", "client-1"}) {
+    for (std::size_t i = 0; i < options.nodes; ++i) {
+      nodes_.push_back(
+          std::make_unique<SimNode>(&cluster_, absl::StrCat("node-", i), Rate(), kLease));
+    }
+    for (std::size_t i = 0; i < options.clients; ++i) {
       std::optional<FabricKind> forced;
       if (world_.Chance(30)) forced = FabricKind::kOfi;
-      clients_.push_back(std::make_unique<SimClient>(&cluster_, name, Rate(), forced));
+      clients_.push_back(
+          std::make_unique<SimClient>(&cluster_, absl::StrCat("client-", i), Rate(), forced));
     }
   }
 
   ScenarioOutcome Run() {
     const Instant start = world_.now();
-    trouble_until_ = start + kTrouble;
-    controller_->Start();
+    trouble_until_ = start + options_.trouble;
+    controllers_.front()->Start();
     for (auto& node : nodes_) node->Start();
     for (auto& client : clients_) client->Start();
     world_.After(500ms, [this] { Operate(); });
     world_.After(4s, [this] { Rearrange(); });
-    world_.After(3s, [this] { Trouble(); });
+    world_.After(3s, [this] { MakeTrouble(); });
     world_.At(trouble_until_, [this] { Heal(); });
-    world_.RunUntil(start + kTrouble + kQuiet);
+    world_.RunUntil(trouble_until_ + kQuiet);
     if (world_.failures().empty()) CheckHealed();
-    controller_->Count();
+    for (auto& controller : controllers_) controller->Count();
     return {world_.failures(), cluster_.results};
   }
 
@@ -54,57 +58,69 @@ class Scenario {
   std::int64_t Rate() {
     return static_cast<std::int64_t>(world_.Below(2 * kRate)) - static_cast<std::int64_t>(kRate);
   }
+  Duration Choose(Duration from, Duration to) {
+    return from + Duration(choices_.Below(static_cast<std::uint64_t>((to - from).count())));
+  }
+  bool Drawn(Trouble trouble) const { return (options_.drawn & Only(trouble)) != 0; }
+  bool CarriedOut(Trouble trouble) const {
+    return Drawn(trouble) && (options_.carried_out & Only(trouble)) != 0;
+  }
 
   // ---- what the operator does ----
 
-  // Keeps two tables in the pool and deletes one of them now and then, often just before a client
+  // Keeps some tables in the pool and deletes one of them now and then, often just before a client
   // is stopped.
   void Operate() {
-    world_.After(world_.Between(500ms, 3s), [this] { Operate(); });
-    if (controller_->controller() == nullptr) return;
+    world_.After(Choose(500ms, 3s), [this] { Operate(); });
+    const bool stop = choices_.Below(100) < 60;
+    const std::uint64_t which = choices_.Below(1'000), whom = choices_.Below(clients_.size());
+    const Duration wait = Choose(0ms, 300ms), length = Choose(3500ms, 6s);
+    SimController* controller = cluster_.AnyController();
+    if (controller == nullptr) return;
     std::vector<const TableRecord*> ready;
     std::size_t tables = 0;
-    for (const auto& [uid, table] : controller_->controller()->state().tables) {
+    for (const auto& [uid, table] : controller->controller()->state().tables) {
       const TableState state = table->record.state;
       if (state == TableState::kReady) ready.push_back(&table->record);
       if (state == TableState::kReady || state == TableState::kLoading) ++tables;
     }
-    if (tables < kTables) return Load();
+    if (tables < options_.tables) return Load(controller);
     if (ready.empty() || world_.now() >= trouble_until_) return;
-    const TableName name = ready[world_.Below(ready.size())]->name;
-    if (world_.Chance(60)) {
-      SimClient* client = clients_[world_.Below(clients_.size())].get();
-      world_.After(world_.Between(0ms, 300ms),
-                   [this, client] { StopFor(&client->process(), world_.Between(3500ms, 6s)); });
+    if (!CarriedOut(Trouble::kDelete)) return;
+    const TableName name = ready[which % ready.size()]->name;
+    if (stop && CarriedOut(Trouble::kStopClient)) {
+      world_.After(wait, [this, whom, length] { StopFor(&clients_[whom]->process(), length); });
     }
     world_.Trace("operator deletes " + name.Full());
-    controller_->Delete(name);
+    controller->Delete(name);
   }
 
   // Moves a shard, or drains or cordons a node, or ends that.
   void Rearrange() {
     if (world_.now() >= trouble_until_) return;
-    world_.After(world_.Between(200ms, 2s), [this] { Rearrange(); });
-    if (controller_->controller() == nullptr) return;
-    const NodeId node = nodes_[world_.Below(nodes_.size())]->id();
-    switch (world_.Below(8)) {
-      case 0: return controller_->SetIntent(node, placement::NodeIntent::kDrain);
-      case 1: return controller_->SetIntent(node, placement::NodeIntent::kCordon);
-      case 2:
-      case 3: return controller_->SetIntent(node, placement::NodeIntent::kUncordon);
-      default: break;
+    world_.After(Choose(200ms, 2s), [this] { Rearrange(); });
+    const NodeId node = nodes_[choices_.Below(nodes_.size())]->id();
+    const std::uint64_t kind = choices_.Below(8);
+    SimController* controller = cluster_.AnyController();
+    if (controller == nullptr) return;
+    if (kind < 4) {
+      if (!CarriedOut(Trouble::kIntent)) return;
+      return controller->SetIntent(node, kind == 0   ? placement::NodeIntent::kDrain
+                                         : kind == 1 ? placement::NodeIntent::kCordon
+                                                     : placement::NodeIntent::kUncordon);
     }
-    for (const auto& [uid, table] : controller_->controller()->state().tables) {
+    if (!CarriedOut(Trouble::kMove)) return;
+    for (const auto& [uid, table] : controller->controller()->state().tables) {
       if (table->record.state != TableState::kReady || world_.Chance(40)) continue;
       const ShardIndex shard(static_cast<std::uint32_t>(world_.Below(table->layout->shards())));
       const auto replicas = table->Replicas(shard);
       if (replicas.empty()) continue;
       const NodeId from = replicas[world_.Below(replicas.size())].node;
-      return controller_->Move(TableName(table->record.name), shard, from, node);
+      return controller->Move(TableName(table->record.name), shard, from, node);
     }
   }
 
-  void Load() {
+  void Load(SimController* controller) {
     TableSpec spec;
     for (std::uint32_t head = 0; head < 4; ++head) spec.columns.push_back({0, 2, head, 64});
     spec.planes = {{"value", DType::kE4M3, 192}};
@@ -118,7 +134,7 @@ class Scenario {
     options.seal = sealed ? SealKind::kCrc32c : SealKind::kNone;
     const TableName name{"table", absl::StrCat(++loads_)};
     world_.Trace("operator loads " + name.Full());
-    controller_->Load(name, spec, options, options_.seed * 1'000 + loads_);
+    controller->Load(name, spec, options, options_.seed * 1'000 + loads_);
   }
 
   // ---- what goes wrong ----
@@ -138,35 +154,105 @@ class Scenario {
     });
   }
 
-  void Trouble() {
+  void MakeTrouble() {
     if (world_.now() >= trouble_until_) return;
-    world_.After(world_.Between(300ms, 2500ms), [this] { Trouble(); });
-    SimNode* node = nodes_[world_.Below(nodes_.size())].get();
-    SimClient* client = clients_[world_.Below(clients_.size())].get();
-    if (world_.Chance(15)) {
-      cluster_.results.flipped += node->FlipBit();
-      return;
+    world_.After(Choose(300ms, 2500ms), [this] { MakeTrouble(); });
+    SimNode* node = nodes_[choices_.Below(nodes_.size())].get();
+    SimClient* client = clients_[choices_.Below(clients_.size())].get();
+    std::vector<Trouble> drawn;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(Trouble::kIntent); ++i) {
+      if (Drawn(static_cast<Trouble>(i))) drawn.push_back(static_cast<Trouble>(i));
     }
-    switch (world_.Below(10)) {
-      case 0: return CrashFor(node, world_.Between(100ms, 4s));
-      case 1: return CrashFor(client, world_.Between(10ms, 2s));
-      case 2: return CrashFor(controller_.get(), world_.Between(100ms, 4s));
-      case 3:
-      case 4: return StopFor(&client->process(), world_.Between(100ms, 6s));
-      case 5: return StopFor(&node->process(), world_.Between(100ms, 5s));
-      case 6: return StopFor(&controller_->process(), world_.Between(100ms, 4s));
-      case 7: return Cut(client->process(), node->process());
-      case 8: return Cut(node->process(), controller_->process());
-      default:
+    const std::uint64_t pick = choices_.Below(1'000);
+    const Duration length = Choose(100ms, 6s);
+    if (drawn.empty() || !CarriedOut(drawn[pick % drawn.size()])) return;
+    Befall(drawn[pick % drawn.size()], node, client, length);
+  }
+
+  void Befall(Trouble trouble, SimNode* node, SimClient* client, Duration length) {
+    SimController* leader = cluster_.Leader();
+    switch (trouble) {
+      case Trouble::kFlipBit: cluster_.results.flipped += node->FlipBit(); return;
+      case Trouble::kCrashNode: return CrashFor(node, world_.Chance(40) ? length / 20 : length / 2);
+      case Trouble::kCrashClient: return CrashFor(client, length / 3);
+      case Trouble::kCrashController: return CrashLeader(length * 2 / 3);
+      case Trouble::kStopClient: return StopFor(&client->process(), length);
+      case Trouble::kStopNode: return StopFor(&node->process(), length);
+      case Trouble::kStopController:
+        if (leader != nullptr) StopFor(&leader->process(), length * 2 / 3);
+        return;
+      case Trouble::kCutClient: return Cut(client->process(), node->process(), length);
+      case Trouble::kCutNode:
+        if (leader != nullptr) Cut(node->process(), leader->process(), length);
+        return;
+      case Trouble::kIsolateClient:
+        for (auto& one : nodes_) Cut(client->process(), one->process(), length);
+        for (auto& one : controllers_) Cut(client->process(), one->process(), length);
+        // It would not hear of a node that starts anew.
+        if (CarriedOut(Trouble::kCrashNode) && world_.Chance(50)) {
+          world_.After(world_.Between(0ms, 1s),
+                       [this, node] { CrashFor(node, world_.Between(20ms, 200ms)); });
+        }
+        return;
+      case Trouble::kResetSessions:
         world_.Trace("streams of " + node->process().name() + " are reset");
         return node->SeverStreams();
+      case Trouble::kResetLink:
+        world_.Trace(node->process().name() + " loses its controller");
+        return node->SeverController();
+      case Trouble::kSlowAnswers:
+        world_.Trace(node->process().name() + " answers " + client->process().name() + " late");
+        if (CarriedOut(Trouble::kCutClient) && world_.Chance(50)) {
+          world_.After(world_.Between(0ms, 3s), [this, node, client, length] {
+            Cut(client->process(), node->process(), length);
+          });
+        }
+        return world_.Slow(node->process().name(), client->process().name(), world_.now() + length,
+                           2s);
+      case Trouble::kTakeover: return TakeOver(length * 2 / 3);
+      case Trouble::kIntent:
+      case Trouble::kMove:
+      case Trouble::kDelete: return;  // of the operator
     }
   }
 
-  void Cut(const Process& a, const Process& b) {
-    const Duration length = world_.Between(100ms, 6s);
+  void Cut(const Process& a, const Process& b, Duration length) {
     world_.Trace(a.name() + " and " + b.name() + " are cut");
     world_.Cut(a.name(), b.name(), world_.now() + length);
+  }
+
+  void CrashLeader(Duration length) {
+    SimController* leader = cluster_.Leader();
+    if (leader == nullptr) return;
+    leader->Crash();
+    world_.After(length, [this, leader] {
+      if (cluster_.Leader() == nullptr && !leader->process().alive()) leader->Start();
+    });
+  }
+
+  // The election gives the store to the other controller, because the first one is stopped or
+  // because it was thought to be. Some time later the first one hears of it.
+  void TakeOver(Duration length) {
+    SimController* first = cluster_.Leader();
+    SimController* second =
+        first == controllers_[0].get() ? controllers_[1].get() : controllers_[0].get();
+    const bool stops = world_.Chance(40);
+    if (first != nullptr && stops) StopFor(&first->process(), length);
+    world_.After(world_.Between(0ms, 1500ms), [this, first, second, stops, length] {
+      if (world_.now() >= trouble_until_ || cluster_.Leader() == second) return;
+      if (first == nullptr && cluster_.Leader() != nullptr) return;
+      second->Crash();
+      second->Start();
+      ++cluster_.results.takeovers;
+      for (auto& node : nodes_) {
+        world_.After(world_.Between(0ms, 800ms), [node = node.get()] { node->SeverController(); });
+        if (!CarriedOut(Trouble::kResetLink)) continue;
+        world_.After(world_.Between(800ms, 3s), [node = node.get()] { node->SeverController(); });
+      }
+      if (first == nullptr) return;
+      const Duration hears = world_.Between(200ms, 4s) + (stops ? length : Duration(0));
+      world_.After(hears, [first] { first->LookWhoLeads(); });
+    });
   }
 
   void Heal() {
@@ -175,16 +261,22 @@ class Scenario {
       program.process().Wake();
       if (!program.process().alive()) program.Start();
     };
-    heal(*controller_);
+    for (auto& controller : controllers_) {
+      controller->process().Wake();
+      controller->LookWhoLeads();
+    }
+    if (cluster_.Leader() == nullptr) controllers_.front()->Start();
     for (auto& node : nodes_) heal(*node);
     // One node is drained for good, the others take what there is.
     drained_ = nodes_[world_.Below(nodes_.size())].get();
-    for (auto& node : nodes_) controller_->SetIntent(node->id(), placement::NodeIntent::kUncordon);
-    controller_->SetIntent(drained_->id(), placement::NodeIntent::kDrain);
+    SimController* leader = cluster_.Leader();
+    for (auto& node : nodes_) leader->SetIntent(node->id(), placement::NodeIntent::kUncordon);
+    leader->SetIntent(drained_->id(), placement::NodeIntent::kDrain);
     for (auto& client : clients_) heal(*client);
     // What was scheduled before may stop somebody again; a second look is enough.
     world_.After(1s, [this] {
       for (auto& client : clients_) client->process().Wake();
+      for (auto& controller : controllers_) controller->process().Wake();
     });
   }
 
@@ -209,7 +301,7 @@ class Scenario {
       }
     }
     CheckArranged();
-    for (const auto& [uid, table] : controller_->controller()->state().tables) {
+    for (const auto& [uid, table] : cluster_.Leader()->controller()->state().tables) {
       if (table->record.state == TableState::kDeleting) {
         world_.Fail("table " + table->record.name.Full() + " is still being deleted");
       }
@@ -217,7 +309,7 @@ class Scenario {
   }
 
   void CheckArranged() {
-    const placement::ClusterState& state = controller_->controller()->state();
+    const placement::ClusterState& state = cluster_.Leader()->controller()->state();
     for (const auto& [shard, move] : state.moves) {
       world_.Fail(
           "a move is not done after a long quiet: shard " +
@@ -244,7 +336,8 @@ class Scenario {
   const ScenarioOptions options_;
   World world_;
   Cluster cluster_;
-  std::unique_ptr<SimController> controller_;
+  SeededRandom choices_;  // of operators and troubles, so that leaving one out changes no other
+  std::vector<std::unique_ptr<SimController>> controllers_;
   std::vector<std::unique_ptr<SimNode>> nodes_;
   std::vector<std::unique_ptr<SimClient>> clients_;
   Instant trouble_until_{};
@@ -253,6 +346,12 @@ class Scenario {
 };
 
 }  // namespace
+
+const char* const kTroubleNames[kTroubles] = {
+    "flip-bit",       "crash-node",      "crash-client", "crash-controller", "stop-client",
+    "stop-node",      "stop-controller", "cut-client",   "cut-node",         "isolate-client",
+    "reset-sessions", "reset-link",      "slow-answers", "takeover",         "intent",
+    "move",           "delete"};
 
 ScenarioOutcome RunScenario(const ScenarioOptions& options) { return Scenario(options).Run(); }
 

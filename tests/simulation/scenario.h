@@ -1,23 +1,59 @@
-// One simulated history: two nodes, two clients and a controller live through what a seed holds for
-// them (loads and deletes; crashes, stops, cuts, resets), then heal and must serve again. The same
-// options give the same history.
+// One simulated history: nodes, clients and controllers live through what a seed holds for them
+// (loads, deletes, moves and drains; crashes, stops, cuts, resets), then heal and must serve again.
+// The same options give the same history.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "client/protocol_switches.h"
+#include "engram/clock.h"
 #include "tests/simulation/cluster.h"
 
 namespace engram::simulation {
 
 enum class Seals : std::uint8_t { kAsTheSeedSays, kAlways, kNever };
 
+// What may go wrong, and what operators do.
+enum class Trouble : std::uint8_t {
+  kFlipBit,
+  kCrashNode,
+  kCrashClient,
+  kCrashController,
+  kStopClient,
+  kStopNode,
+  kStopController,
+  kCutClient,      // from a node
+  kCutNode,        // from a controller
+  kIsolateClient,  // from every node and controller; its reads go on
+  kResetSessions,  // every stream of read sessions of a node
+  kResetLink,      // of a node to its controller
+  kSlowAnswers,    // what a node says to a client comes late
+  kTakeover,       // another controller takes the store; the first one sleeps, or goes on
+  kIntent,         // a node is drained or cordoned, or that ends
+  kMove,
+  kDelete,  // of tables; often just before a client stops
+};
+inline constexpr std::size_t kTroubles = 17;
+// For people and command lines, in the order of Trouble.
+extern const char* const kTroubleNames[kTroubles];
+using TroubleSet = std::uint32_t;  // a bit each
+inline constexpr TroubleSet kEveryTrouble = (TroubleSet{1} << kTroubles) - 1;
+constexpr TroubleSet Only(Trouble trouble) { return TroubleSet{1} << static_cast<int>(trouble); }
+
 struct ScenarioOptions {
   std::uint64_t seed = 1;
   Seals seals = Seals::kAsTheSeedSays;
-  client::ProtocolSwitches switches;
+  Rules rules = {};
+  bool hung_releases = false;
+  // What is drawn from, so that a test can look for something in particular ...
+  TroubleSet drawn = kEveryTrouble;
+  // ... and what is carried out of what was drawn: leaving one out leaves the others as they are.
+  TroubleSet carried_out = kEveryTrouble;
+  Duration trouble = std::chrono::seconds(18);  // then it heals
+  std::size_t nodes = 3;
+  std::size_t clients = 2;
+  std::size_t tables = 2;  // at one time
 };
 
 struct ScenarioOutcome {

@@ -39,7 +39,8 @@ void SimClient::Start() {
   for (std::size_t i = 0; i < 2; ++i) {
     life_->fabrics[i] = std::make_unique<SimFabric>(
         kinds[i], &process_, &cluster_->machines, [this] { PollSoon(); },
-        !cluster_->switches.wait_for_started_reads);
+        SimFabric::Broken{.releases = !cluster_->rules.client.wait_for_started_reads,
+                          .queues = !cluster_->rules.restarts_are_new});
   }
   life_->map = std::make_unique<client::MapFollower>();
   FollowMap(client::MapFollower::Start{});
@@ -72,10 +73,13 @@ void SimClient::Subscribe(const client::MapFollower::Subscribe& ask) {
   const auto lost = [this, number = ask.subscription] {
     FollowMap(client::MapFollower::StreamLost{number});
   };
-  life_->watch = cluster_->controller->Watch(
-      &process_, ask.from, [this, number = ask.subscription](const MapDelta& delta) {
-        FollowMap(client::MapFollower::DeltaArrived{number, delta});
-      });
+  life_->watch.reset();
+  if (SimController* controller = cluster_->AnyController()) {
+    life_->watch = controller->Watch(&process_, ask.from,
+                                     [this, number = ask.subscription](const MapDelta& delta) {
+                                       FollowMap(client::MapFollower::DeltaArrived{number, delta});
+                                     });
+  }
   if (life_->watch) {
     life_->watch->OnLost(&process_, lost);
   } else {
@@ -100,7 +104,7 @@ void SimClient::UseMap(const ShardMap& map) {
     for (const auto& [uid, table] : life_->tables) options.tables.push_back(uid);
     link.node = cluster_->by_endpoint.at(node.endpoint);
     link.session = std::make_unique<client::ClientSession>(
-        std::move(options), &life_->quiescence, &cluster_->world->random(), cluster_->switches);
+        std::move(options), &life_->quiescence, &cluster_->world->random(), cluster_->rules.client);
     Feed(id.name, session::Start{});
   }
   for (const auto& [uid, table] : map.tables()) {
@@ -136,7 +140,7 @@ std::unique_ptr<client::Prefetcher> SimClient::OpenPrefetcher(const TableLink& t
   options.slots = 4;
   options.queue_depth = 64;
   options.hedge_rows = kRowsMost;
-  options.switches = cluster_->switches;
+  options.switches = cluster_->rules.client;
   auto cache = client::PrivateCache::Open(
       {.bytes = kCacheBytes, .row_bytes = table.record.spec.RowBytes(), .unit_rows = 1});
   ENGRAM_CHECK(cache.ok());
@@ -262,6 +266,7 @@ void SimClient::Do(const std::string& name, NodeLink& link, const session::Relea
     ENGRAM_CHECK(!leaving.empty());
     Release(leaving.mapped());
   }
+  if (cluster_->hung_releases && !action.withdrawn.empty()) return;
   Feed(name, session::RegionsReleased{action.session, action.revision});
 }
 
@@ -335,7 +340,7 @@ void SimClient::StartStep(const TableUid& uid, std::size_t number) {
     }
     PollSoon();
   }
-  process_.After(cluster_->world->Between(2ms, 30ms),
+  process_.After(cluster_->world->Between(5ms, 80ms),
                  [this, uid, number] { StartStep(uid, number); });
 }
 

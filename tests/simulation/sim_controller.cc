@@ -8,10 +8,29 @@ namespace engram::simulation {
 
 using namespace std::chrono_literals;  // NOLINT: durations of a scenario
 
-SimController::SimController(Cluster* cluster, std::int64_t rate_ppm)
+SimController* Cluster::Leader() const {
+  for (SimController* one : controllers) {
+    if (one->controller() != nullptr && one->controller()->state().token == last_token) return one;
+  }
+  return nullptr;
+}
+
+SimController* Cluster::AnyController() const {
+  std::vector<SimController*> alive, awake;
+  for (SimController* one : controllers) {
+    if (one->controller() == nullptr) continue;
+    alive.push_back(one);
+    if (!one->process().stopped()) awake.push_back(one);
+  }
+  const auto& choice = awake.empty() ? alive : awake;
+  if (choice.size() < 2) return choice.empty() ? nullptr : choice.front();
+  return choice[world->Below(choice.size())];
+}
+
+SimController::SimController(Cluster* cluster, std::string name, std::int64_t rate_ppm)
     : cluster_(cluster),
-      process_(cluster->world, "controller", rate_ppm, cluster->world->Between(0s, 100s)) {
-  cluster_->controller = this;
+      process_(cluster->world, std::move(name), rate_ppm, cluster->world->Between(0s, 100s)) {
+  cluster_->controllers.push_back(this);
 }
 
 void SimController::Start() {
@@ -28,10 +47,11 @@ void SimController::Start() {
                cluster_->world->now().time_since_epoch())
         .count();
   };
-  auto opened =
-      placement::Controller::Open(process_.Now(), options, &store_, &cluster_->world->random());
+  auto opened = placement::Controller::Open(process_.Now(), options, &cluster_->store,
+                                            &cluster_->world->random());
   ENGRAM_CHECK(opened.ok());
   life_->controller = *std::move(opened);
+  cluster_->last_token = life_->controller->state().token;
   Tick();
 }
 
@@ -40,6 +60,10 @@ void SimController::Crash() {
   Count();
   process_.Crash();
   life_.reset();
+}
+
+void SimController::LookWhoLeads() {
+  if (life_ && cluster_->Leader() != this) Crash();
 }
 
 void SimController::Count() {
@@ -110,7 +134,14 @@ void SimController::Do(const placement::Say& action) {
 }
 
 void SimController::Do(const placement::Deposed& action) {
-  cluster_->world->Fail("the only controller was deposed: " + action.why.ToString());
+  if (cluster_->Leader() == this) {
+    cluster_->world->Fail("the leader was deposed: " + action.why.ToString());
+  }
+  cluster_->world->Trace(process_.name() + " was deposed");
+  // The events of this life must not find it gone while they run.
+  cluster_->world->After(0s, [this, life = process_.life()] {
+    if (process_.life() == life) Crash();
+  });
 }
 
 // ---- nodes ----

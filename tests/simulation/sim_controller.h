@@ -9,7 +9,6 @@
 #include <string>
 
 #include "placement/ops/controller.h"
-#include "placement/store/memory_store.h"
 #include "tests/simulation/cluster.h"
 
 namespace engram::simulation {
@@ -18,11 +17,14 @@ class SimNode;
 
 class SimController {
  public:
-  SimController(Cluster* cluster, std::int64_t rate_ppm);
+  SimController(Cluster* cluster, std::string name, std::int64_t rate_ppm);
 
   Process& process() { return process_; }
+  // Takes the store from whoever had it.
   void Start();
   void Crash();
+  // As its election would: it looks now whether it still leads, and dies if not.
+  void LookWhoLeads();
   // Null while the process is dead.
   const placement::Controller* controller() const {
     return life_ ? life_->controller.get() : nullptr;
@@ -77,7 +79,6 @@ class SimController {
 
   Cluster* const cluster_;
   Process process_;
-  placement::MemoryStore store_;
   std::uint64_t last_link_ = 0;
   std::uint64_t last_call_ = 0;
   std::unique_ptr<Life> life_;

@@ -25,11 +25,8 @@ class PlainRegion final : public fabric::MemoryRegion {
 }  // namespace
 
 SimFabric::SimFabric(FabricKind kind, Process* process, Machines* machines,
-                     std::function<void()> completed, bool tolerant)
-    : process_(process),
-      machines_(machines),
-      completed_(std::move(completed)),
-      tolerant_(tolerant) {
+                     std::function<void()> completed, Broken broken)
+    : process_(process), machines_(machines), completed_(std::move(completed)), broken_(broken) {
   info_.kind = kind;
   info_.provider = "simulated";
   info_.one_sided = true;
@@ -48,13 +45,13 @@ absl::StatusOr<fabric::PeerId> SimFabric::AddPeer(const fabric::PeerAddress& add
     return absl::PermissionDeniedError("the session is not admitted");
   }
   const fabric::PeerId peer(++last_peer_);
-  peers_[peer] = it->second;
+  peers_[peer] = {it->second, address.path.address};
   return peer;
 }
 
 void SimFabric::RemovePeer(fabric::PeerId peer) {
   for (const auto& [import, count] : imports_) ENGRAM_CHECK(import.first != peer);
-  for (const SimQueue* queue : queues_) ENGRAM_CHECK(tolerant_ || !queue->Reads(peer));
+  for (const SimQueue* queue : queues_) ENGRAM_CHECK(broken_.releases || !queue->Reads(peer));
   peers_.erase(peer);
 }
 
@@ -70,7 +67,7 @@ void SimFabric::Release(const fabric::RemoteRegion& imported) {
   if (--it->second > 0) return;
   imports_.erase(it);
   for (const SimQueue* queue : queues_) {
-    if (!tolerant_ && queue->Reads(imported)) {
+    if (!broken_.releases && queue->Reads(imported)) {
       process_->world().Fail(process_->name() + " released a region that is being read");
     }
   }
@@ -105,7 +102,7 @@ std::size_t SimQueue::Submit(std::span<const fabric::ReadOp> ops) {
     read.posted = world.now();
     const auto peer = fabric_->peers_.find(ops[i].region.peer);
     ENGRAM_CHECK(peer != fabric_->peers_.end());
-    read.memory = peer->second;
+    read.memory = peer->second.memory;
     const std::uint64_t kind = world.Below(100);
     const Duration length = kind < 80   ? world.Between(microseconds(5), microseconds(200))
                             : kind < 95 ? world.Between(milliseconds(1), milliseconds(30))
@@ -140,6 +137,10 @@ void SimQueue::Next(std::uint64_t id) {
 }
 
 ReadStatus SimQueue::Begin(Read& read) {
+  const auto peer = fabric_->peers_.find(read.op.region.peer);
+  if (fabric_->broken_.queues && !fabric_->mapped() && peer != fabric_->peers_.end()) {
+    read.memory = fabric_->machines_->at(peer->second.address);
+  }
   const NodeMemory& memory = *read.memory;
   if (read.op.offset + read.op.length > read.op.region.length) return ReadStatus::kRefused;
   if (fabric_->mapped()) {
@@ -148,6 +149,10 @@ ReadStatus SimQueue::Begin(Read& read) {
   }
   if (!memory.alive) return ReadStatus::kUnreachable;
   const auto key = memory.keys.find(read.op.region.key);
+  // What a key names is counted from its own beginning then, as many providers do.
+  if (fabric_->broken_.queues && key != memory.keys.end()) {
+    read.at = key->second.offset + read.op.offset;
+  }
   const bool inside = key != memory.keys.end() && read.at >= key->second.offset &&
                       read.at + read.op.length <= key->second.offset + key->second.length;
   return inside ? ReadStatus::kOk : ReadStatus::kRefused;
@@ -171,7 +176,7 @@ void SimQueue::Step(std::uint64_t id) {
 
 void SimQueue::Land(Read& read) {
   const auto import = fabric_->imports_.find({read.op.region.peer, read.op.region.address});
-  if (import == fabric_->imports_.end() && !fabric_->tolerant_) {
+  if (import == fabric_->imports_.end() && !fabric_->broken_.releases) {
     fabric_->process_->world().Fail(fabric_->process_->name() + " read an unmapped region");
     return;
   }

@@ -40,10 +40,14 @@ class SimQueue;
 
 class SimFabric final : public fabric::Fabric {
  public:
-  // `completed` is called when Poll has something. `tolerant`: reading released regions is not
-  // reported, because a rule that prevents it is switched off.
+  // What is switched off.
+  struct Broken {
+    bool releases = false;  // regions are released while they are read: that is not reported
+    bool queues = false;    // a queue reads whoever listens at the peer's address by now
+  };
+  // `completed` is called when Poll has something.
   SimFabric(FabricKind kind, Process* process, Machines* machines, std::function<void()> completed,
-            bool tolerant);
+            Broken broken);
 
   const fabric::FabricInfo& info() const override { return info_; }
   absl::StatusOr<fabric::PeerId> AddPeer(const fabric::PeerAddress& address,
@@ -64,8 +68,12 @@ class SimFabric final : public fabric::Fabric {
   Process* const process_;
   Machines* const machines_;
   const std::function<void()> completed_;
-  const bool tolerant_;
-  std::map<fabric::PeerId, std::shared_ptr<NodeMemory>> peers_;
+  const Broken broken_;
+  struct Peer {
+    std::shared_ptr<NodeMemory> memory;
+    std::string address;
+  };
+  std::map<fabric::PeerId, Peer> peers_;
   std::uint32_t last_peer_ = 0;
   std::map<std::pair<fabric::PeerId, std::uint64_t>, int> imports_;
   std::set<SimQueue*> queues_;

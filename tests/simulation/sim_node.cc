@@ -45,18 +45,20 @@ void SimNode::Start() {
   options.version = "simulated";
   options.lease = lease_;
   // Each start listens on fresh addresses.
+  const std::string address =
+      cluster_->rules.restarts_are_new ? options.process_nonce : process_.name();
   for (FabricKind kind : {FabricKind::kMapped, FabricKind::kOfi}) {
     PathAddress path;
     path.fabric = kind;
-    path.address = options.process_nonce;
+    path.address = address;
     path.one_sided = path.offloaded = true;
     options.paths.push_back(path);
   }
   options.tiers = {{Tier::kDram, kCapacityBytes, 0, 0}};
   // A slice is a shard, and counts as a block of 256 rows: about four a second.
   options.scrub_bytes_per_second = 200'000;
-  const std::string address = options.process_nonce;
-  life_ = std::make_unique<Life>(std::move(options), &cluster_->world->random(), lease_);
+  life_ =
+      std::make_unique<Life>(std::move(options), &cluster_->world->random(), cluster_->rules.node);
   life_->memory = std::make_shared<NodeMemory>();
   life_->memory->bytes.resize(kPlaces * kPlaceBytes);
   cluster_->machines[address] = life_->memory;
@@ -95,15 +97,17 @@ void SimNode::ArmTimer() {
 // ---- the controller ----
 
 void SimNode::JoinController() {
-  auto link = cluster_->controller->Accept(&process_, this);
+  SimController* controller = cluster_->AnyController();
+  auto link = controller == nullptr ? std::nullopt : controller->Accept(&process_, this);
   if (!link) {
     process_.After(cluster_->world->Between(100ms, 500ms), [this] { JoinController(); });
     return;
   }
-  life_->controller = link->stream;
+  life_->controller = controller;
+  life_->link_stream = link->stream;
   life_->link = link->id;
-  life_->controller->OnLost(&process_, [this] {
-    life_->controller.reset();
+  life_->link_stream->OnLost(&process_, [this] {
+    life_->link_stream.reset();
     Feed(node::ControllerLost{});
     process_.After(cluster_->world->Between(100ms, 500ms), [this] { JoinController(); });
   });
@@ -111,15 +115,46 @@ void SimNode::JoinController() {
 }
 
 void SimNode::HearController(std::uint64_t link, const ControllerToNode& message) {
-  if (life_->controller && life_->link == link) Feed(node::ControllerSaid{message});
+  if (!life_->link_stream || life_->link != link) return;
+  const auto* command = std::get_if<Command>(&message);
+  Feed(node::ControllerSaid{message});
+  if (command != nullptr && life_) CheckRetirement(*command);
 }
 
 void SimNode::Do(const node::SendToController& action) {
-  if (!life_->controller) return;
-  life_->controller->Send(
-      &process_, [controller = cluster_->controller, link = life_->link, message = action.message] {
+  if (!life_->link_stream) return;
+  life_->link_stream->Send(
+      &process_, [controller = life_->controller, link = life_->link, message = action.message] {
         controller->HearNode(link, message);
       });
+}
+
+// The leader retires only what its map does not serve any more, and nobody else is obeyed.
+void SimNode::CheckRetirement(const Command& command) {
+  const auto* retire = std::get_if<RetireReplicas>(&command.body);
+  const SimController* leader = cluster_->Leader();
+  if (retire == nullptr || leader == nullptr) return;
+  const placement::ClusterState& state = leader->controller()->state();
+  const placement::TableEntry* table = state.FindTable(retire->table);
+  const placement::NodeRecord* record = state.FindNode(id());
+  if (table == nullptr || record == nullptr || record->incarnation != life_->state.incarnation()) {
+    return;
+  }
+  for (ShardIndex shard : retire->shards) {
+    const node::Replica* replica = life_->state.FindReplica({retire->table, shard});
+    if (replica != nullptr && !replica->retirement_wanted()) continue;  // it refused
+    for (const MapReplica& mapped : table->Replicas(shard)) {
+      if (mapped.node != id() || mapped.state != ReplicaState::kServing) continue;
+      ++cluster_->results.retired_while_mapped;
+      cluster_->world->Fail(absl::StrCat(process_.name(), " retires shard ", shard.value(),
+                                         " of table ", table->record.name.Full(),
+                                         ", which the leader's map says it serves"));
+    }
+  }
+}
+
+void SimNode::SeverController() {
+  if (life_ && life_->link_stream) life_->link_stream->Sever();
 }
 
 void SimNode::Do(const node::Exit& action) {
@@ -328,7 +363,8 @@ void SimNode::Do(const node::ExposeReplica& action) {
       [this, shard = action.shard, bytes = layout.StoredBytes(action.shard.shard)] {
         Held& held = life_->held.at(shard);
         const std::uint64_t offset = held.place * kPlaceBytes;
-        const std::uint64_t key = cluster_->world->random().Next();
+        const std::uint64_t key =
+            cluster_->rules.restarts_are_new ? cluster_->world->random().Next() : ++life_->last_key;
         held.keys.push_back(key);
         life_->memory->keys[key] = {offset, bytes};
         Feed(node::ReplicaExposed{shard, {{0, offset, bytes, 0}, {1, offset, bytes, key}}});

@@ -53,6 +53,7 @@ class SimNode {
   bool MemoryIsRight() const;
   // Ends every session stream, as a network that resets connections does.
   void SeverStreams();
+  void SeverController();
 
  private:
   struct Held {
@@ -68,23 +69,27 @@ class SimNode {
     std::function<void(const NodeMessage&)> deliver;
   };
   struct Life {
-    Life(poolserver::NodeOptions options, Random* random, Duration)
-        : state(std::move(options), random) {}
+    Life(poolserver::NodeOptions options, Random* random, poolserver::ProtocolSwitches switches)
+        : state(std::move(options), random, switches) {}
     poolserver::NodeState state;
     std::shared_ptr<NodeMemory> memory;
     std::vector<std::uint64_t> free_places;
     std::map<ShardKey, Held> held;
     std::map<ShardKey, TableRecord> tables;
     std::map<poolserver::StreamId, ClientEnd> clients;
-    std::shared_ptr<Stream> controller;
+    SimController* controller = nullptr;
+    std::shared_ptr<Stream> link_stream;
     std::uint64_t link = 0;
     std::uint64_t armed = 0;
     std::uint64_t loads = 0;
+    std::uint64_t last_key = 0;
   };
 
   void Feed(poolserver::Event event);
   void ArmTimer();
   void JoinController();
+  // What the map says of replicas that this node is told to retire.
+  void CheckRetirement(const Command& command);
   void ReadOwnMemory();
   void FillPlace(std::uint64_t place, const TableRecord& table, ShardIndex shard);
   void LoadShard(const TableRecord& table, ShardIndex shard);

@@ -99,7 +99,7 @@ void SimPull::Connect() {
           if (const auto later = self.lock(); later != nullptr && !later->over_) later->Advance();
         });
       },
-      false);
+      SimFabric::Broken{});
   const auto peer =
       fabric_->AddPeer({opened.paths.at(1), opened.token, opened.node, opened.incarnation}, {});
   if (!peer.ok()) return End(peer.status());

@@ -45,6 +45,16 @@ void World::Cut(const std::string& a, const std::string& b, Instant until) {
   cuts_[std::minmax(a, b)] = until;
 }
 
+void World::Slow(const std::string& from, const std::string& to, Instant until, Duration most) {
+  slow_[{from, to}] = {until, most};
+}
+
+Duration World::Slowness(const std::string& from, const std::string& to) {
+  const auto it = slow_.find({from, to});
+  return it == slow_.end() || it->second.first <= now_ ? Duration(0)
+                                                       : Between(Duration(0), it->second.second);
+}
+
 Instant World::PassableAt(const std::string& a, const std::string& b) const {
   const auto it = cuts_.find(std::minmax(a, b));
   return it == cuts_.end() ? now_ : std::max(now_, it->second);
@@ -143,8 +153,10 @@ void Stream::Send(const Process* from, World::Event deliver) {
 
 void Stream::Push(End& to, World::Event event) {
   to.inbox.push_back(std::move(event));
-  const Duration delay = world_->Chance(4) ? world_->Between(milliseconds(5), milliseconds(400))
-                                           : world_->Between(microseconds(50), milliseconds(3));
+  Duration delay = world_->Chance(4) ? world_->Between(milliseconds(5), milliseconds(400))
+                                     : world_->Between(microseconds(50), milliseconds(3));
+  const Process* from = ends_[1 - Index(to.process)].process;
+  delay += world_->Slowness(from->name(), to.process->name());
   to.last_arrival = std::max(to.last_arrival, world_->now() + delay);
   world_->At(to.last_arrival,
              [self = shared_from_this(), index = Index(to.process)] { self->Arrive(index); });

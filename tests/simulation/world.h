@@ -46,6 +46,9 @@ class World {
 
   // No message passes between the two until `until`; messages wait, as TCP makes them.
   void Cut(const std::string& a, const std::string& b, Instant until);
+  // Until `until` every message from `from` to `to` takes longer, by less than `most`.
+  void Slow(const std::string& from, const std::string& to, Instant until, Duration most);
+  Duration Slowness(const std::string& from, const std::string& to);
   // When a message between the two may pass: now, or the end of the cut.
   Instant PassableAt(const std::string& a, const std::string& b) const;
 
@@ -66,6 +69,7 @@ class World {
   std::uint64_t order_ = 0;
   std::priority_queue<Entry, std::vector<Entry>, Later> queue_;
   std::map<std::pair<std::string, std::string>, Instant> cuts_;
+  std::map<std::pair<std::string, std::string>, std::pair<Instant, Duration>> slow_;
   std::vector<std::string> failures_;
   const bool tracing_ = std::getenv("ENGRAM_SIM_TRACE") != nullptr;
 };
