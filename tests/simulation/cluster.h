@@ -14,6 +14,7 @@
 #include "engram/table_spec.h"
 #include "placement/store/memory_store.h"
 #include "poolserver/protocol_switches.h"
+#include "tests/simulation/results.h"
 #include "tests/simulation/sim_fabric.h"
 #include "tests/simulation/world.h"
 
@@ -21,47 +22,6 @@ namespace engram::simulation {
 
 class SimController;
 class SimNode;
-
-struct Results {
-  std::uint64_t requests = 0;
-  std::uint64_t rows_right = 0;
-  std::uint64_t rows_wrong = 0;
-  std::uint64_t rows_failed = 0;
-  std::uint64_t retired = 0;  // replicas whose memory was reused
-  std::uint64_t refused = 0;  // reads whose key or range was not granted
-  std::uint64_t hedges = 0;   // rows delivered from a second read
-  std::uint64_t joined = 0;   // rows delivered from another request's read
-  std::uint64_t cached = 0;   // rows delivered from a client's cache
-  std::uint64_t pulled = 0;   // replicas that came from another node
-  std::uint64_t moved = 0;    // moves that were finished, repairs included
-  std::uint64_t repaired = 0;
-  std::uint64_t drained = 0;    // nodes that were empty after a drain
-  std::uint64_t flipped = 0;    // bits
-  std::uint64_t withdrawn = 0;  // replicas that a scrubber found to be wrong
-  std::uint64_t takeovers = 0;  // of the store, by another controller
-  // Replicas that a node was made to retire although the leader's map says that they serve.
-  std::uint64_t retired_while_mapped = 0;
-  Results& operator+=(const Results& other) {
-    requests += other.requests;
-    rows_right += other.rows_right;
-    rows_wrong += other.rows_wrong;
-    rows_failed += other.rows_failed;
-    retired += other.retired;
-    refused += other.refused;
-    hedges += other.hedges;
-    joined += other.joined;
-    cached += other.cached;
-    pulled += other.pulled;
-    moved += other.moved;
-    repaired += other.repaired;
-    drained += other.drained;
-    flipped += other.flipped;
-    withdrawn += other.withdrawn;
-    takeovers += other.takeovers;
-    retired_while_mapped += other.retired_while_mapped;
-    return *this;
-  }
-};
 
 // Which rules are in force: all of them, except where a test wants to see what comes of it.
 struct Rules {
@@ -84,6 +44,7 @@ struct Cluster {
   std::map<std::string, SimNode*> by_endpoint;
   // Every table that was ever created, as its creator knows it.
   std::map<TableUid, TableRecord> tables;
+  std::map<TableUid, TableRecord> ready;  // those that a client has used
   Results results;
 
   // The controller that took the store last, if it is alive: it alone may change anything.

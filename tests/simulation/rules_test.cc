@@ -13,6 +13,16 @@
 namespace engram::simulation {
 namespace {
 
+// A small pool is busiest.
+ScenarioOptions Small(std::uint64_t seed, TroubleSet drawn) {
+  ScenarioOptions options;
+  options.seed = seed;
+  options.drawn = drawn;
+  options.nodes = 3;
+  options.clients = options.tables = 2;
+  return options;
+}
+
 struct Broken {
   const char* rule;
   Rules rules;
@@ -29,10 +39,9 @@ Broken Without(const char* rule, TroubleSet drawn, void (*change)(Rules&)) {
 }
 
 Broken LeaseCountedFromTheAnswer() {
-  return Without("2",
-                 Only(Trouble::kSlowAnswers) | Only(Trouble::kCutClient) |
-                     Only(Trouble::kStopClient),
-                 [](Rules& rules) { rules.client.count_lease_from_request = false; });
+  return Without(
+      "2", Only(Trouble::kSlowAnswers) | Only(Trouble::kCutClient) | Only(Trouble::kStopClient),
+      [](Rules& rules) { rules.client.count_lease_from_request = false; });
 }
 Broken ReuseWithoutWaiting() {
   return Without("3", Only(Trouble::kStopClient),
@@ -65,13 +74,13 @@ bool FewSeeds() { return SeedsToRun(100).last < 10; }
 std::uint64_t SeedWithAWrongRow(const Broken& broken) {
   constexpr std::uint64_t kMostSeeds = 400;
   for (std::uint64_t seed = 1; seed <= kMostSeeds; ++seed) {
-    const ScenarioOutcome outcome = RunScenario({.seed = seed,
-                                                 .seals = Seals::kNever,
-                                                 .rules = broken.rules,
-                                                 .drawn = broken.drawn});
+    ScenarioOptions options = Small(seed, broken.drawn);
+    options.seals = Seals::kNever;
+    options.rules = broken.rules;
+    const ScenarioOutcome outcome = RunScenario(options);
     if (outcome.results.rows_wrong == 0) continue;
-    const ScenarioOutcome with =
-        RunScenario({.seed = seed, .seals = Seals::kNever, .drawn = broken.drawn});
+    options.rules = {};
+    const ScenarioOutcome with = RunScenario(options);
     EXPECT_EQ(with.results.rows_wrong, 0u) << "with every rule in force";
     std::printf("without rule %s seed %llu: %s\n", broken.rule,
                 static_cast<unsigned long long>(seed), outcome.failures.front().c_str());
@@ -91,10 +100,10 @@ TEST_P(RuleTest, WithoutItSealsCatchEveryWrongRow) {
   const Broken broken = GetParam()();
   const std::uint64_t seeds = FewSeeds() ? 1 : 6;
   for (std::uint64_t seed = 1; seed <= seeds; ++seed) {
-    const ScenarioOutcome outcome = RunScenario({.seed = seed,
-                                                 .seals = Seals::kAlways,
-                                                 .rules = broken.rules,
-                                                 .drawn = broken.drawn});
+    ScenarioOptions options = Small(seed, broken.drawn);
+    options.seals = Seals::kAlways;
+    options.rules = broken.rules;
+    const ScenarioOutcome outcome = RunScenario(options);
     EXPECT_EQ(outcome.results.rows_wrong, 0u) << "seed " << seed;
   }
 }
@@ -104,16 +113,12 @@ INSTANTIATE_TEST_SUITE_P(Simulation, RuleTest,
                                          &AckBeforeRoutesChanged, &AckBeforeReadsEnded,
                                          &BrokenSessionForgotten, &LeaseNotChecked,
                                          &RestartsAreTheSame),
-                         [](const auto& one) {
-                           return "Rule" + std::string(one.param().rule);
-                         });
+                         [](const auto& one) { return "Rule" + std::string(one.param().rule); });
 
 // Rule 3 (c), its other half: it keeps nobody from a wrong row, but retirement from never ending.
 ScenarioOptions WithHungClients(std::uint64_t seed, bool rule) {
-  ScenarioOptions options;
-  options.seed = seed;
+  ScenarioOptions options = Small(seed, kOperator);
   options.hung_releases = true;
-  options.drawn = kOperator;
   options.rules.node.hold_lease_while_unapplied = rule;
   return options;
 }
@@ -138,9 +143,8 @@ TEST(SimulationRules, ARetirementNeverEndsWhenTheLeaseOfSuchAClientIsExtended) {
 // no reader sees a wrong row, because rule 3 holds whoever asks, but replicas go that the map says
 // are served.
 ScenarioOptions WithTwoControllers(std::uint64_t seed, bool rule) {
-  ScenarioOptions options;
-  options.seed = seed;
-  options.drawn = Only(Trouble::kTakeover) | Only(Trouble::kResetLink) | kOperator;
+  ScenarioOptions options =
+      Small(seed, Only(Trouble::kTakeover) | Only(Trouble::kResetLink) | kOperator);
   options.rules.node.refuse_older_tokens = rule;
   return options;
 }

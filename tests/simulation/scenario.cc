@@ -1,6 +1,7 @@
 #include "tests/simulation/scenario.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "tests/simulation/sim_client.h"
@@ -23,14 +24,22 @@ class Scenario {
     cluster_.world = &world_;
     cluster_.rules = options.rules;
     cluster_.hung_releases = options.hung_releases;
+    const auto few = [&](std::uint64_t bound) {
+      return std::min(choices_.Below(bound), choices_.Below(bound));
+    };
+    const std::size_t nodes = 2 + few(11), clients = 1 + few(6), tables = 1 + few(3);
+    node_count_ = options.nodes != 0 ? options.nodes : nodes;
+    const std::size_t client_count = options.clients != 0 ? options.clients : clients;
+    // One node may go without a replica having nowhere to be.
+    tables_ = std::min(options.tables != 0 ? options.tables : tables, node_count_ - 1);
     for (const char* name : {"controller-0", "controller-1"}) {
       controllers_.push_back(std::make_unique<SimController>(&cluster_, name, Rate()));
     }
-    for (std::size_t i = 0; i < options.nodes; ++i) {
+    for (std::size_t i = 0; i < node_count_; ++i) {
       nodes_.push_back(
           std::make_unique<SimNode>(&cluster_, absl::StrCat("node-", i), Rate(), kLease));
     }
-    for (std::size_t i = 0; i < options.clients; ++i) {
+    for (std::size_t i = 0; i < client_count; ++i) {
       std::optional<FabricKind> forced;
       if (world_.Chance(30)) forced = FabricKind::kOfi;
       clients_.push_back(
@@ -84,7 +93,7 @@ class Scenario {
       if (state == TableState::kReady) ready.push_back(&table->record);
       if (state == TableState::kReady || state == TableState::kLoading) ++tables;
     }
-    if (tables < options_.tables) return Load(controller);
+    if (tables < tables_) return Load(controller);
     if (ready.empty() || world_.now() >= trouble_until_) return;
     if (!CarriedOut(Trouble::kDelete)) return;
     const TableName name = ready[which % ready.size()]->name;
@@ -92,6 +101,7 @@ class Scenario {
       world_.After(wait, [this, whom, length] { StopFor(&clients_[whom]->process(), length); });
     }
     world_.Trace("operator deletes " + name.Full());
+    deleted_.insert(name);
     controller->Delete(name);
   }
 
@@ -128,7 +138,7 @@ class Scenario {
     spec.addressing.layers = {0};
     TableOptions options;
     options.shard_bytes = kMinShardBytes;
-    options.replicas = 1 + static_cast<std::uint32_t>(world_.Below(2));
+    options.replicas = 1 + static_cast<std::uint32_t>(world_.Below(node_count_ > 2 ? 2 : 1));
     const bool sealed = options_.seals == Seals::kAlways ||
                         (options_.seals == Seals::kAsTheSeedSays && world_.Chance(50));
     options.seal = sealed ? SealKind::kCrc32c : SealKind::kNone;
@@ -300,11 +310,31 @@ class Scenario {
         world_.Fail(node->process().name() + " serves a flipped bit after a long quiet");
       }
     }
+    CheckTables();
     CheckArranged();
     for (const auto& [uid, table] : cluster_.Leader()->controller()->state().tables) {
       if (table->record.state == TableState::kDeleting) {
         world_.Fail("table " + table->record.name.Full() + " is still being deleted");
       }
+    }
+  }
+
+  // What was Ready and not deleted is served, every shard of it.
+  void CheckTables() {
+    const placement::ClusterState& state = cluster_.Leader()->controller()->state();
+    for (const auto& [uid, record] : cluster_.ready) {
+      if (deleted_.contains(record.name)) continue;
+      const placement::TableEntry* table = state.FindTable(uid);
+      bool lost = table == nullptr || table->record.state != TableState::kReady;
+      for (std::uint32_t shard = 0; !lost && shard < table->layout->shards(); ++shard) {
+        const auto replicas = table->Replicas(ShardIndex(shard));
+        lost = std::none_of(replicas.begin(), replicas.end(), [](const MapReplica& replica) {
+          return replica.state == ReplicaState::kServing;
+        });
+      }
+      if (!lost) continue;
+      ++cluster_.results.tables_lost;
+      world_.Fail("table " + record.name.Full() + " is lost");
     }
   }
 
@@ -340,6 +370,8 @@ class Scenario {
   std::vector<std::unique_ptr<SimController>> controllers_;
   std::vector<std::unique_ptr<SimNode>> nodes_;
   std::vector<std::unique_ptr<SimClient>> clients_;
+  std::size_t node_count_ = 0, tables_ = 0;
+  std::set<TableName> deleted_;  // or asked to be
   Instant trouble_until_{};
   SimNode* drained_ = nullptr;
   std::uint64_t loads_ = 0;

@@ -51,9 +51,8 @@ struct ScenarioOptions {
   // ... and what is carried out of what was drawn: leaving one out leaves the others as they are.
   TroubleSet carried_out = kEveryTrouble;
   Duration trouble = std::chrono::seconds(18);  // then it heals
-  std::size_t nodes = 3;
-  std::size_t clients = 2;
-  std::size_t tables = 2;  // at one time
+  // 0: as the seed says. Tables: at one time.
+  std::size_t nodes = 0, clients = 0, tables = 0;
 };
 
 struct ScenarioOutcome {

@@ -118,6 +118,8 @@ void SimClient::UseMap(const ShardMap& map) {
 void SimClient::UseTable(const TableUid& uid) {
   TableLink& table = life_->tables[uid];
   table.record = cluster_->tables.at(uid);
+  table.whole_since = cluster_->world->now();
+  cluster_->ready[uid] = table.record;
   table.board = std::make_unique<client::RouteBoard>(&life_->quiescence, BuildRoutes(table.record));
   table.prefetcher = OpenPrefetcher(table);
   for (std::size_t loop = 0; loop < 2; ++loop) {
@@ -435,7 +437,16 @@ void SimClient::Finish(TableLink& table, Loop& loop) {
   loop.ticket = {};
   loop.delivered = loop.out;
   ++cluster_->results.requests;
-  if (whole) last_whole_read_ = cluster_->world->now();
+  if (whole) CountPause(table);
+}
+
+void SimClient::CountPause(TableLink& table) {
+  const Instant now = cluster_->world->now();
+  last_whole_read_ = now;
+  const Duration pause = now - std::max(table.whole_since, process_.awake_since());
+  table.whole_since = now;
+  std::uint64_t& longest = cluster_->results.longest_pause_ms;
+  longest = std::max(longest, static_cast<std::uint64_t>(pause / 1ms));
 }
 
 void SimClient::Check(const TableLink& table, const Loop& loop, std::uint32_t layer, bool whole) {

@@ -73,6 +73,7 @@ class SimClient {
     std::unique_ptr<client::RouteBoard> board;
     std::unique_ptr<client::Prefetcher> prefetcher;
     bool gone = false;
+    Instant whole_since{};  // when a step was last read whole, or it was opened
     std::uint64_t hedges = 0, joined = 0, cached = 0;  // as counted so far
   };
   struct Life {
@@ -122,6 +123,7 @@ class SimClient {
   void PollForEver();
   void CountShared(TableLink& table);
   void Finish(TableLink& table, Loop& loop);
+  void CountPause(TableLink& table);
   void Check(const TableLink& table, const Loop& loop, std::uint32_t layer, bool whole);
 
   Cluster* const cluster_;

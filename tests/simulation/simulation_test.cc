@@ -1,5 +1,5 @@
 // The lease protocol under everything that a seed can throw at it. A failure prints the line that
-// replays it: ENGRAM_SIM_SEED=N runs that seed alone, ENGRAM_SIM_TRACE=1 prints its history.
+// replays it.
 #include <gtest/gtest.h>
 
 #include <cstdio>
@@ -7,15 +7,13 @@
 
 #include "tests/simulation/scenario.h"
 #include "tests/simulation/seeds.h"
+#include "tests/simulation/shrink.h"
 
 namespace engram::simulation {
 namespace {
 
 std::string Replay(std::uint64_t seed) {
-  const auto* test = testing::UnitTest::GetInstance()->current_test_info();
-  return "replay: ENGRAM_SIM_SEED=" + std::to_string(seed) +
-         " ENGRAM_SIM_TRACE=1 build/bin/engram_simulation_test --gtest_filter=" +
-         test->test_suite_name() + "." + test->name();
+  return "replay: ./dev simulate --trace " + Arguments({.seed = seed});
 }
 
 // How many of the seeds deliver a wrong row.
@@ -31,7 +29,7 @@ std::uint64_t SeedsWithAWrongRow(std::uint64_t count, Seals seals, const Rules& 
 }
 
 TEST(Simulation, DeliversNoWrongRowAndServesAgainAfterEveryTrouble) {
-  const Seeds seeds = SeedsToRun(150);
+  const Seeds seeds = SeedsToRun(60);
   Results all;
   for (std::uint64_t seed = seeds.first; seed <= seeds.last; ++seed) {
     const ScenarioOutcome outcome = RunScenario({.seed = seed});
@@ -44,31 +42,19 @@ TEST(Simulation, DeliversNoWrongRowAndServesAgainAfterEveryTrouble) {
   EXPECT_GT(all.rows_right, 1'000 * (seeds.last - seeds.first + 1));
   EXPECT_GT(all.retired, seeds.last - seeds.first);
   EXPECT_GT(all.hedges, seeds.last - seeds.first);
-  EXPECT_GT(all.joined, 0u);
-  EXPECT_GT(all.cached, seeds.last - seeds.first);
-  EXPECT_GT(all.pulled, 2 * (seeds.last - seeds.first));
-  EXPECT_GT(all.moved, 2 * (seeds.last - seeds.first));
   if (seeds.last > seeds.first + 10) {
+    EXPECT_GT(all.cached, seeds.last - seeds.first);
+    EXPECT_GT(all.pulled, seeds.last - seeds.first);
+    EXPECT_GT(all.moved, seeds.last - seeds.first);
+    EXPECT_GT(all.joined, 0u);
     EXPECT_GT(all.repaired, 0u);
     EXPECT_GT(all.flipped, 0u);
     EXPECT_GT(all.withdrawn, 0u);
     EXPECT_GT(all.takeovers, 0u);
   }
-  std::printf(
-      "%llu seeds: %llu steps, %llu rows right, %llu failed, %llu hedged, %llu joined, %llu "
-      "cached, "
-      "%llu replicas retired, %llu pulled, %llu moved, %llu repaired; %llu drains, %llu bits "
-      "flipped, %llu withdrawn, %llu takeovers\n",
-      static_cast<unsigned long long>(seeds.last - seeds.first + 1),
-      static_cast<unsigned long long>(all.requests),
-      static_cast<unsigned long long>(all.rows_right),
-      static_cast<unsigned long long>(all.rows_failed), static_cast<unsigned long long>(all.hedges),
-      static_cast<unsigned long long>(all.joined), static_cast<unsigned long long>(all.cached),
-      static_cast<unsigned long long>(all.retired), static_cast<unsigned long long>(all.pulled),
-      static_cast<unsigned long long>(all.moved), static_cast<unsigned long long>(all.repaired),
-      static_cast<unsigned long long>(all.drained), static_cast<unsigned long long>(all.flipped),
-      static_cast<unsigned long long>(all.withdrawn),
-      static_cast<unsigned long long>(all.takeovers));
+  for (const NamedCount& one : kCounts) {
+    std::printf("%s %llu\n", one.name, static_cast<unsigned long long>(all.*one.count));
+  }
 }
 
 TEST(Simulation, OneSeedIsOneHistory) {
@@ -78,6 +64,36 @@ TEST(Simulation, OneSeedIsOneHistory) {
   EXPECT_EQ(one.results.rows_right, two.results.rows_right);
   EXPECT_EQ(one.results.rows_failed, two.results.rows_failed);
   EXPECT_EQ(one.results.retired, two.results.retired);
+}
+
+// The shrinker keeps what fails: here everything with a crash of a node in it.
+TEST(Simulation, AFailingHistoryIsShrunkToWhatFails) {
+  const auto fails = [](const ScenarioOptions& options) {
+    return (options.carried_out & Only(Trouble::kCrashNode)) != 0 &&
+           options.trouble >= std::chrono::seconds(5) && options.clients != 1;
+  };
+  const ScenarioOptions least = Shrink({.seed = 7}, fails, 200);
+  EXPECT_EQ(least.carried_out, Only(Trouble::kCrashNode));
+  EXPECT_GE(least.trouble, std::chrono::seconds(5));
+  EXPECT_LT(least.trouble, std::chrono::seconds(7));
+  EXPECT_EQ(least.tables, 1u);
+  EXPECT_EQ(least.clients, 2u);
+  EXPECT_EQ(least.nodes, 2u);
+}
+
+TEST(Simulation, AHistoryIsNamedByItsArguments) {
+  ScenarioOptions options{.seed = 7};
+  options.carried_out &= ~Only(Trouble::kMove);
+  options.trouble = std::chrono::milliseconds(4'500);
+  options.tables = 1;
+  EXPECT_EQ(Arguments(options), "--seed 7 --without move --trouble_ms 4500 --tables 1");
+  ScenarioOptions read;
+  EXPECT_TRUE(TakeArgument("--without", "move", &read));
+  EXPECT_TRUE(TakeArgument("--trouble_ms", "4500", &read));
+  EXPECT_EQ(read.carried_out, options.carried_out);
+  EXPECT_EQ(read.trouble, options.trouble);
+  EXPECT_FALSE(TakeArgument("--without", "moves", &read));
+  EXPECT_FALSE(TakeArgument("--nodes", "1", &read));
 }
 
 TEST(Simulation, NeedsNoSealsToBeRight) {

@@ -77,6 +77,7 @@ void Process::Start() {
   ++life_;
   alive_ = true;
   stopped_ = false;
+  awake_since_ = world_->now();
   world_->Trace(name_ + " starts");
 }
 
@@ -96,6 +97,7 @@ void Process::Wake() {
   if (!stopped_) return;
   world_->Trace(name_ + " wakes");
   stopped_ = false;
+  awake_since_ = world_->now();
   // What waited runs in any order: streams keep theirs by themselves.
   for (World::Event& event : held_) {
     After(world_->Between(microseconds(0), milliseconds(2)), std::move(event));

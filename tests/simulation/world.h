@@ -89,6 +89,8 @@ class Process {
   std::uint64_t life() const { return life_; }
   bool alive() const { return alive_; }
   bool stopped() const { return stopped_; }
+  // By the world's clock.
+  Instant awake_since() const { return awake_since_; }
 
   void Start();
   // Ends the life; streams of it are lost to their other ends.
@@ -123,6 +125,7 @@ class Process {
   std::uint64_t life_ = 0;
   bool alive_ = false;
   bool stopped_ = false;
+  Instant awake_since_{};
   std::vector<World::Event> held_;
   std::vector<std::weak_ptr<Stream>> streams_;
 };
