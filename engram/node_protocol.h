@@ -50,6 +50,13 @@ struct NodeHello {
   std::vector<TierCapacity> tiers;
   std::vector<ReplicaReport> replicas;
 };
+// What a node did for one tenant since it started.
+struct TenantUse {
+  std::string tenant;
+  std::uint64_t gathered_rows = 0;
+  std::uint64_t throttled_messages = 0;  // gathers that waited for the tenant's budget
+  friend bool operator==(const TenantUse&, const TenantUse&) = default;
+};
 struct NodeHeartbeat {
   Incarnation incarnation;
   FencingToken seen;  // highest fencing token this node has obeyed
@@ -58,6 +65,7 @@ struct NodeHeartbeat {
   std::uint64_t sequence = 0;
   std::uint32_t sessions = 0;
   std::uint32_t retirements_pending = 0;
+  std::vector<TenantUse> tenants = {};
 };
 // What a node found when it looked at a table's source.
 struct Inspection {
@@ -112,6 +120,19 @@ struct Command {
   FencingToken token;       // who sends it
   std::variant<LoadReplicas, RetireReplicas, InspectSource> body;
 };
-using ControllerToNode = std::variant<NodeWelcome, HeartbeatSeen, NodeRefused, Command>;
+// What a node must know of one tenant: engram/identity.h has its names.
+struct TenantPolicy {
+  std::string tenant;
+  std::uint64_t rows_per_second = 0;         // this node's share of the budget; 0: no limit
+  std::vector<std::string> granted_tables;   // NAME or NAME@VERSION, of other tenants; sorted
+  std::vector<std::string> revoked_clients;  // whose certificates count for nothing; sorted
+  friend bool operator==(const TenantPolicy&, const TenantPolicy&) = default;
+};
+struct TenantPolicies {  // replaces what was said before; tenants that are not in it have none
+  std::vector<TenantPolicy> tenants;
+  FencingToken token;  // who sends it
+};
+using ControllerToNode =
+    std::variant<NodeWelcome, HeartbeatSeen, NodeRefused, Command, TenantPolicies>;
 
 }  // namespace engram

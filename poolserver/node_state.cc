@@ -105,7 +105,7 @@ void NodeState::On(Instant now, const ControllerSaid& event, Actions& out) {
   } else if (const auto* refused = std::get_if<NodeRefused>(&event.message)) {
     exit = refused->status.ok() ? absl::AbortedError("the controller refused this node")
                                 : refused->status;
-  } else {
+  } else if (std::holds_alternative<Command>(event.message)) {
     Obey(std::get<Command>(event.message), out);
   }
   if (exit.ok()) return;

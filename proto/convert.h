@@ -30,6 +30,7 @@ inline constexpr int kMaxReportsPerMessage = 1 << 17;
 inline constexpr int kMaxCrcsPerReport = 1 << 22;
 inline constexpr int kMaxShardsPerCommand = 1 << 17;
 inline constexpr int kMaxMapEntriesPerMessage = 1 << 17;
+inline constexpr int kMaxTenants = 1 << 14;
 inline constexpr int kMaxTokenMapBytes = 64 << 20;
 
 // Statuses: canonical codes are the same in gRPC and abseil.

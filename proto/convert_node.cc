@@ -87,6 +87,12 @@ struct NodeSays {
     to->set_sequence(beat.sequence);
     to->set_sessions(beat.sessions);
     to->set_retirements_pending(beat.retirements_pending);
+    for (const TenantUse& use : beat.tenants) {
+      v1::TenantUse* one = to->add_tenants();
+      one->set_tenant(use.tenant);
+      one->set_gathered_rows(use.gathered_rows);
+      one->set_throttled_messages(use.throttled_messages);
+    }
   }
   void operator()(const CommandDone& done) {
     auto* to = out.mutable_done();
@@ -142,6 +148,19 @@ struct ControllerSays {
     out.mutable_seen()->set_map_epoch(seen.map_epoch.value());
   }
   void operator()(const NodeRefused& refused) { *out.mutable_refused() = ToWire(refused.status); }
+  void operator()(const TenantPolicies& policies) {
+    auto* to = out.mutable_policies();
+    to->set_fencing_token(policies.token.value());
+    for (const TenantPolicy& policy : policies.tenants) {
+      v1::TenantPolicy* one = to->add_tenants();
+      one->set_tenant(policy.tenant);
+      one->set_rows_per_second(policy.rows_per_second);
+      one->mutable_granted_tables()->Assign(policy.granted_tables.begin(),
+                                            policy.granted_tables.end());
+      one->mutable_revoked_clients()->Assign(policy.revoked_clients.begin(),
+                                             policy.revoked_clients.end());
+    }
+  }
   void operator()(const Command& command) {
     auto* to = out.mutable_command();
     to->set_id(command.id);
@@ -168,18 +187,31 @@ absl::StatusOr<NodeToController> HelloFromWire(const v1::NodeHello& hello) {
                    *std::move(replicas)};
 }
 
+absl::StatusOr<std::vector<TenantUse>> UsesFromWire(
+    const google::protobuf::RepeatedPtrField<v1::TenantUse>& uses) {
+  if (auto ok = CheckCount("NodeHeartbeat.tenants", uses.size(), kMaxTenants); !ok.ok()) return ok;
+  std::vector<TenantUse> out;
+  for (const v1::TenantUse& use : uses) {
+    out.push_back({use.tenant(), use.gathered_rows(), use.throttled_messages()});
+  }
+  return out;
+}
+
 absl::StatusOr<NodeToController> HeartbeatFromWire(const v1::NodeHeartbeat& beat) {
   auto tiers = TiersFromWire(beat.tiers());
   if (!tiers.ok()) return tiers.status();
   auto changed = ReportsFromWire("NodeHeartbeat.changed", beat.changed());
   if (!changed.ok()) return changed.status();
+  auto tenants = UsesFromWire(beat.tenants());
+  if (!tenants.ok()) return tenants.status();
   return NodeHeartbeat{Incarnation(beat.incarnation()),
                        FencingToken(beat.seen_fencing_token()),
                        *std::move(tiers),
                        *std::move(changed),
                        beat.sequence(),
                        beat.sessions(),
-                       beat.retirements_pending()};
+                       beat.retirements_pending(),
+                       *std::move(tenants)};
 }
 
 absl::StatusOr<NodeToController> DoneFromWire(const v1::CommandDone& done) {
@@ -234,6 +266,22 @@ absl::StatusOr<InspectSource> InspectFromWire(const v1::InspectSource& inspect) 
   auto source = FromWire(inspect.source());
   if (!source.ok()) return source.status();
   return InspectSource{*std::move(name), *std::move(source)};
+}
+
+absl::StatusOr<ControllerToNode> PoliciesFromWire(const v1::TenantPolicies& policies) {
+  if (auto ok = CheckCount("TenantPolicies.tenants", policies.tenants_size(), kMaxTenants);
+      !ok.ok()) {
+    return ok;
+  }
+  TenantPolicies out;
+  out.token = FencingToken(policies.fencing_token());
+  for (const v1::TenantPolicy& policy : policies.tenants()) {
+    out.tenants.push_back({policy.tenant(),
+                           policy.rows_per_second(),
+                           {policy.granted_tables().begin(), policy.granted_tables().end()},
+                           {policy.revoked_clients().begin(), policy.revoked_clients().end()}});
+  }
+  return out;
 }
 
 absl::StatusOr<ControllerToNode> CommandFromWire(const v1::Command& command) {
@@ -310,6 +358,7 @@ absl::StatusOr<ControllerToNode> FromWire(const v1::JoinResponse& message) {
       return HeartbeatSeen{message.seen().sequence(), Epoch(message.seen().map_epoch())};
     case v1::JoinResponse::kRefused: return NodeRefused{FromWire(message.refused())};
     case v1::JoinResponse::kCommand: return CommandFromWire(message.command());
+    case v1::JoinResponse::kPolicies: return PoliciesFromWire(message.policies());
     case v1::JoinResponse::MESSAGE_NOT_SET: break;
   }
   return absl::InvalidArgumentError("JoinResponse is empty; the controller speaks another version");

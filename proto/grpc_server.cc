@@ -59,12 +59,25 @@ absl::Status CheckListen(const std::string& listen, bool insecure_listen) {
   if (IsLoopback(parsed->host) || insecure_listen) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
       "listen address \"", listen,
-      "\" can be reached from other hosts and this build has no TLS; use 127.0.0.1, or pass "
-      "--insecure-listen if the network is trusted"));
+      "\" can be reached from other hosts and there is no TLS: give --tls-cert, --tls-key and "
+      "--tls-ca (docs/security.md), use 127.0.0.1, or pass --insecure-listen if everybody on the "
+      "network is trusted"));
+}
+
+void WarnIfInsecure(const std::string& listen, const CredentialsPtr& credentials,
+                    const std::function<void(const std::string&)>& say) {
+  const auto parsed = ParseListen(listen);
+  if (!say || credentials != nullptr || !parsed.ok() || IsLoopback(parsed->host)) return;
+  say(absl::StrCat("WARNING: ", listen,
+                   " is open to other hosts without TLS: whoever reaches it reads every table and "
+                   "gives every command; docs/security.md shows how to make certificates"));
 }
 
 absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOptions& options) {
-  if (absl::Status ok = CheckListen(options.listen, options.insecure_listen); !ok.ok()) return ok;
+  const bool secure = options.credentials != nullptr;
+  if (absl::Status ok = CheckListen(options.listen, options.insecure_listen || secure); !ok.ok()) {
+    return ok;
+  }
   PrepareOnce();
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
 
@@ -75,7 +88,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(const ServerOption
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   // Clients ping idle streams every 10 s (Connect below); gRPC's default would close them for it.
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  builder.AddListeningPort(options.listen, grpc::InsecureServerCredentials(), &out->port_);
+  builder.AddListeningPort(
+      options.listen,
+      secure ? options.credentials->ForServer(options.gate) : grpc::InsecureServerCredentials(),
+      &out->port_);
   for (grpc::Service* service : options.services) builder.RegisterService(service);
   out->server_ = builder.BuildAndStart();
   if (out->server_ == nullptr || out->port_ == 0) {
@@ -103,8 +119,10 @@ void GrpcServer::Stop(std::chrono::milliseconds grace) {
   server_.reset();
 }
 
-std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint) {
-  return ConnectWith(endpoint, grpc::InsecureChannelCredentials());
+std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint,
+                                       const CredentialsPtr& credentials, const Peer& peer) {
+  return ConnectWith(endpoint, credentials == nullptr ? grpc::InsecureChannelCredentials()
+                                                      : credentials->ForChannel(peer));
 }
 
 std::shared_ptr<grpc::Channel> ConnectWith(

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "grpcpp/grpcpp.h"
+#include "proto/credentials.h"
 
 namespace engram::wire {
 
@@ -20,14 +21,16 @@ struct ServerOptions {
   bool insecure_listen = false;        // allow addresses other hosts can reach, without TLS
   bool reflection = false;
   std::vector<grpc::Service*> services;
+  CredentialsPtr credentials = nullptr;  // null: neither encrypted nor authenticated
+  Credentials::Gate gate = nullptr;      // with credentials
 };
 
 // A started server with the standard health service (serving = true once SetServing was called).
 class GrpcServer {
  public:
-  // InvalidArgument: `listen` is not HOST:PORT, or is reachable from other hosts without
-  // insecure_listen. Unavailable: the address cannot be bound (names it, and says how to find who
-  // holds it).
+  // InvalidArgument: `listen` is not HOST:PORT. FailedPrecondition: it is reachable from other
+  // hosts without credentials or insecure_listen. Unavailable: the address cannot be bound (names
+  // it, and says how to find who holds it).
   static absl::StatusOr<std::unique_ptr<GrpcServer>> Start(const ServerOptions& options);
   ~GrpcServer();
 
@@ -46,8 +49,15 @@ class GrpcServer {
 // with the data-plane listeners.
 absl::Status CheckListen(const std::string& listen, bool insecure_listen);
 
-// A channel with the pool's limits and keep-alive. `endpoint` is host:port.
-std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint);
+// Says so where others can connect and there are no credentials.
+void WarnIfInsecure(const std::string& listen, const CredentialsPtr& credentials,
+                    const std::function<void(const std::string&)>& say);
+
+// A channel with the pool's limits and keep-alive. `endpoint` is host:port. With credentials the
+// call fails (Unavailable) where the other end is not `peer`.
+std::shared_ptr<grpc::Channel> Connect(const std::string& endpoint,
+                                       const CredentialsPtr& credentials = nullptr,
+                                       const Peer& peer = {});
 // The same with credentials of the caller's own, for what is no program of the pool.
 std::shared_ptr<grpc::Channel> ConnectWith(
     const std::string& endpoint, const std::shared_ptr<grpc::ChannelCredentials>& credentials);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <tuple>
 
 #include "client/part_slice.h"
 
@@ -133,6 +134,20 @@ absl::StatusOr<PoolOptions> TakePoolOptions(const engram_pool_options* given,
     out.wait.spin = TakeDuration(ours.spin_ns, out.wait.spin);
   }
   return out;
+}
+
+absl::Status TakeTlsFiles(const engram_tls_files* given, PoolOptions* options) {
+  engram_tls_files ours{};
+  if (absl::Status status = TakeStruct("tls", given, true, &ours); !status.ok()) return status;
+  for (const auto& [what, name, path] : {std::tuple{"tls->cert", ours.cert, &options->tls_cert},
+                                         std::tuple{"tls->key", ours.key, &options->tls_key},
+                                         std::tuple{"tls->ca", ours.ca, &options->tls_ca}}) {
+    if (name == nullptr) continue;
+    auto taken = TakeName(what, name);
+    if (!taken.ok()) return taken.status();
+    *path = *taken;
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<OpenTableOptions> TakeTableOptions(const engram_table_options* given) {

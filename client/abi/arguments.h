@@ -70,6 +70,7 @@ absl::StatusOr<PoolOptions> TakePoolOptions(const engram_pool_options* given,
 // $ENGRAM_CONTEXT, else ~/.config/engram/context.yaml.
 std::string ContextFile();
 
+absl::Status TakeTlsFiles(const engram_tls_files* given, PoolOptions* options);
 absl::StatusOr<OpenTableOptions> TakeTableOptions(const engram_table_options* given);
 absl::StatusOr<std::string> TakeName(const char* what, const char* given);
 

@@ -25,11 +25,14 @@ args::TableShape ShapeOf(const Table& table) {
   return shape;
 }
 
-absl::StatusOr<std::unique_ptr<engram_pool>> OpenPool(const engram_pool_options* options) {
+absl::StatusOr<std::unique_ptr<engram_pool>> OpenPool(const engram_pool_options* options,
+                                                      const engram_tls_files* tls) {
   auto taken = args::TakePoolOptions(options, std::getenv("ENGRAM_ENDPOINT"), args::ContextFile());
   if (!taken.ok()) return taken.status();
   taken->log = args::Log;
   engram::client::TakeFabricEnvironment(&*taken);
+  if (absl::Status status = args::TakeTlsFiles(tls, &*taken); !status.ok()) return status;
+  engram::client::TakeTlsEnvironment(&*taken);
   if (absl::Status status = args::CheckForks(); !status.ok()) return status;
   auto opened = Pool::Open(*taken);
   if (!opened.ok()) return opened.status();
@@ -223,7 +226,12 @@ extern "C" {
 void engram_pool_options_init(engram_pool_options* options) { args::Init(options); }
 
 engram_status engram_pool_open(const engram_pool_options* options, engram_pool** pool) {
-  return args::Open(pool, [&] { return OpenPool(options); });
+  return args::Open(pool, [&] { return OpenPool(options, nullptr); });
+}
+
+engram_status engram_pool_open_tls(const engram_pool_options* options, const engram_tls_files* tls,
+                                   engram_pool** pool) {
+  return args::Open(pool, [&] { return OpenPool(options, tls); });
 }
 
 void engram_pool_close(engram_pool* pool) { args::Close(pool); }

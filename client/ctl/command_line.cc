@@ -36,6 +36,7 @@ class ExamplesFirst : public CLI::Formatter {
 
 struct CommandLine {
   std::string endpoint, timeout, output;
+  wire::TlsFiles tls;
   CLI::App app{"The command line of an Engram memory pool.", kProgram};
   std::vector<Action> actions;  // one a verb, in the order of Verbs()
 };
@@ -54,6 +55,13 @@ std::unique_ptr<CommandLine> Declare() {
       ->envname("ENGRAM_ENDPOINT");
   app.add_option("--timeout", line->timeout, "How long to wait for an answer, e.g. 500ms, 30s, 10m")
       ->envname("ENGRAM_TIMEOUT");
+  app.add_option("--tls-cert", line->tls.cert,
+                 "PEM file of your certificate (or ENGRAM_TLS_CERT); none: no TLS")
+      ->envname("ENGRAM_TLS_CERT");
+  app.add_option("--tls-key", line->tls.key, "PEM file of its key (or ENGRAM_TLS_KEY)")
+      ->envname("ENGRAM_TLS_KEY");
+  app.add_option("--tls-ca", line->tls.ca, "PEM file of the authorities (or ENGRAM_TLS_CA)")
+      ->envname("ENGRAM_TLS_CA");
   app.add_option("-o,--output", line->output,
                  "Output format: wide, json, yaml, name (read: hex, npy)");
   for (const Verb& verb : Verbs()) {
@@ -138,7 +146,15 @@ absl::StatusOr<PoolStub> Invocation::Pool(Duration otherwise) const {
   if (!target.ok()) return target.status();
   const auto limit = Timeout(otherwise);
   if (!limit.ok()) return limit.status();
-  return PoolStub(*target, *limit);
+  const auto credentials = Credentials();
+  if (!credentials.ok()) return credentials.status();
+  return PoolStub(*target, *limit, *credentials);
+}
+
+absl::StatusOr<wire::CredentialsPtr> Invocation::Credentials() const {
+  auto opened = wire::Credentials::Open(tls, {Role::kAdmin, Role::kClient, Role::kNode});
+  if (!opened.ok()) return UsageError(std::string(opened.status().message()));
+  return opened;
 }
 
 absl::StatusOr<Duration> Invocation::Timeout(Duration otherwise) const {
@@ -172,7 +188,7 @@ int RunCommandLine(const std::vector<std::string>& words, const Terminal& termin
   const auto verbs = Verbs();
   for (std::size_t i = 0; i < verbs.size(); ++i) {
     if (verbs[i].name != chosen->get_name()) continue;
-    const Invocation invocation{terminal, line->endpoint, line->timeout, line->output};
+    const Invocation invocation{terminal, line->endpoint, line->timeout, line->output, line->tls};
     const absl::Status status = line->actions[i](invocation);
     terminal.out.flush();
     return status.ok() ? kExitOk : Fail(terminal, Innermost(&app), status);

@@ -28,10 +28,13 @@ struct Invocation {
   std::string endpoint;  // as given by flag or ENGRAM_ENDPOINT; "" = the current context
   std::string timeout;   // as given; "" = the verb's own default
   std::string output;    // -o
+  wire::TlsFiles tls;    // as given by flags or ENGRAM_TLS_*
 
   // The pool that is meant; each call to it ends after --timeout, or `otherwise`. UsageError when
   // none is named.
   absl::StatusOr<PoolStub> Pool(Duration otherwise = kCallTimeout) const;
+  // What calls are made with. UsageError when the files cannot be used.
+  absl::StatusOr<wire::CredentialsPtr> Credentials() const;
   // --timeout, or `otherwise` where it was not given. UsageError when it does not parse.
   absl::StatusOr<Duration> Timeout(Duration otherwise) const;
 };

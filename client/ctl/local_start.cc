@@ -31,7 +31,7 @@ class Starter {
         program_dir_(ProgramDir()),
         limit_(limit),
         deadline_(std::chrono::steady_clock::now() + limit),
-        stub_(pool.settings().endpoint, seconds(1)),
+        stub_(pool.settings().endpoint, seconds(1), nullptr),
         progress_(terminal) {}
 
   absl::Status Run() {

@@ -16,6 +16,9 @@ absl::StatusOr<OpenTable> OpenForReading(const Invocation& invocation, const Tab
   options.client_name = "engramctl";
   options.connect_timeout = *limit;
   client::TakeFabricEnvironment(&options);
+  options.tls_cert = invocation.tls.cert;
+  options.tls_key = invocation.tls.key;
+  options.tls_ca = invocation.tls.ca;
   if (!fabric.empty() && fabric != "auto") {
     const auto kind = ParseFabricKind(fabric);
     if (!kind.ok()) return UsageError("--fabric: " + std::string(kind.status().message()));

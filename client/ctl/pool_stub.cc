@@ -58,10 +58,10 @@ struct PoolStub::Service {
   std::unique_ptr<v1::PoolService::Stub> stub;
 };
 
-PoolStub::PoolStub(std::string endpoint, Duration timeout)
+PoolStub::PoolStub(std::string endpoint, Duration timeout, const wire::CredentialsPtr& credentials)
     : endpoint_(std::move(endpoint)),
       timeout_(timeout),
-      service_(new Service{v1::PoolService::NewStub(wire::Connect(endpoint_))}) {}
+      service_(new Service{v1::PoolService::NewStub(wire::Connect(endpoint_, credentials))}) {}
 PoolStub::~PoolStub() = default;
 PoolStub::PoolStub(PoolStub&&) noexcept = default;
 PoolStub& PoolStub::operator=(PoolStub&&) noexcept = default;
@@ -176,9 +176,11 @@ absl::StatusOr<std::string> PoolStub::TokenMap(const std::string& digest) const 
   return map;
 }
 
-absl::StatusOr<v1::GetNodeStatusResponse> NodeStatus(const std::string& endpoint,
-                                                     Duration timeout) {
-  const auto stub = v1::ReadSessionService::NewStub(wire::Connect(endpoint));
+absl::StatusOr<v1::GetNodeStatusResponse> NodeStatus(const std::string& node,
+                                                     const std::string& endpoint, Duration timeout,
+                                                     const wire::CredentialsPtr& credentials) {
+  const auto stub =
+      v1::ReadSessionService::NewStub(wire::Connect(endpoint, credentials, {Role::kNode, node}));
   return Ask<v1::GetNodeStatusResponse>(*stub, &v1::ReadSessionService::Stub::GetNodeStatus,
                                         v1::GetNodeStatusRequest(), "pool node", endpoint, timeout);
 }

@@ -10,13 +10,14 @@
 #include "engram/clock.h"
 #include "engram/v1/placement.pb.h"
 #include "engram/v1/pool_node.pb.h"
+#include "proto/credentials.h"
 
 namespace engram::ctl {
 
 class PoolStub {
  public:
   // Connects lazily: the first call tells whether anybody answers.
-  PoolStub(std::string endpoint, Duration timeout);
+  PoolStub(std::string endpoint, Duration timeout, const wire::CredentialsPtr& credentials);
   ~PoolStub();
   PoolStub(PoolStub&&) noexcept;
   PoolStub& operator=(PoolStub&&) noexcept;
@@ -52,7 +53,9 @@ class PoolStub {
 };
 
 // Asks a pool node itself.
-absl::StatusOr<v1::GetNodeStatusResponse> NodeStatus(const std::string& endpoint, Duration timeout);
+absl::StatusOr<v1::GetNodeStatusResponse> NodeStatus(const std::string& node,
+                                                     const std::string& endpoint, Duration timeout,
+                                                     const wire::CredentialsPtr& credentials);
 
 // Who asks, and a fresh request id.
 v1::Caller NewCaller();

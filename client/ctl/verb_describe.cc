@@ -162,7 +162,7 @@ void PrintNode(const v1::Node& node, const absl::StatusOr<v1::GetNodeStatusRespo
 }
 
 absl::Status DescribeNode(const PoolStub& pool, const std::string& name, Format format,
-                          const Terminal& terminal) {
+                          const Terminal& terminal, const wire::CredentialsPtr& credentials) {
   const auto nodes = pool.Nodes();
   if (!nodes.ok()) return nodes.status();
   for (const v1::Node& node : nodes->nodes()) {
@@ -171,7 +171,8 @@ absl::Status DescribeNode(const PoolStub& pool, const std::string& name, Format 
       PrintDocument(terminal, format, ToJson(node));
       return absl::OkStatus();
     }
-    const auto status = NodeStatus(node.endpoint(), std::chrono::seconds(2));
+    const auto status =
+        NodeStatus(node.node(), node.endpoint(), std::chrono::seconds(2), credentials);
     PrintNode(node, status, terminal.out);
     if (!status.ok()) terminal.err << status.status().message() << '\n';
     return absl::OkStatus();
@@ -226,7 +227,11 @@ absl::Status Describe(const DescribeOptions& options, const Invocation& invocati
   const auto pool = invocation.Pool();
   if (!pool.ok()) return pool.status();
   switch (*noun) {
-    case Noun::kNode: return DescribeNode(*pool, options.name, *format, invocation.terminal);
+    case Noun::kNode: {
+      const auto credentials = invocation.Credentials();
+      if (!credentials.ok()) return credentials.status();
+      return DescribeNode(*pool, options.name, *format, invocation.terminal, *credentials);
+    }
     case Noun::kShard: return DescribeShard(*pool, options.name, *format, invocation.terminal);
     default: return DescribeTable(*pool, options.name, *format, invocation.terminal);
   }

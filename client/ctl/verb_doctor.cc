@@ -26,7 +26,13 @@ Check CheckPool(const Invocation& invocation) {
             "correct the endpoint"};
   }
   const auto limit = invocation.Timeout(std::chrono::seconds(2));
-  const auto info = PoolStub(*endpoint, limit.ok() ? *limit : kCallTimeout).PoolInfo();
+  const auto credentials = invocation.Credentials();
+  if (!credentials.ok()) {
+    return {"pool", Verdict::kFail, std::string(credentials.status().message()),
+            "correct --tls-cert, --tls-key and --tls-ca"};
+  }
+  const auto info =
+      PoolStub(*endpoint, limit.ok() ? *limit : kCallTimeout, *credentials).PoolInfo();
   if (!info.ok()) {
     return {"pool", Verdict::kFail, std::string(info.status().message()),
             "start it (`engramctl local up`), or name another with --endpoint"};

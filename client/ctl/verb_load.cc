@@ -16,6 +16,7 @@ namespace {
 struct LoadWords {
   std::string noun;
   LoadOptions load;
+  std::string tenant;
   bool wait = false, dry_run = false;
 };
 
@@ -29,6 +30,7 @@ absl::Status Load(const LoadWords& options, const Invocation& invocation) {
   const auto pool = invocation.Pool(std::chrono::minutes(2));
   if (!pool.ok()) return pool.status();
   request->set_dry_run(options.dry_run);
+  request->mutable_caller()->set_tenant(options.tenant);
   const auto loading = pool->Load(*request);
   if (!loading.ok()) return loading.status();
   const Terminal& terminal = invocation.terminal;
@@ -58,6 +60,7 @@ Action DeclareLoad(Options app) {
   auto options = std::make_shared<LoadWords>();
   app.Word("NOUN", &options->noun, "table");
   DeclareLoadOptions(app, &options->load);
+  app.Text("--tenant", &options->tenant, "Whose table it is; default: that of clients without one");
   app.Flag("--wait", &options->wait, "Return when the table is ready, showing progress");
   app.Flag("--dry-run", &options->dry_run, "Let the controller check it, and load nothing");
   return [options](const Invocation& invocation) { return Load(*options, invocation); };

@@ -103,7 +103,8 @@ struct DaemonView {
 
 std::vector<DaemonView> View(const LocalPool& pool) {
   std::map<std::string, v1::Node> joined;
-  if (const auto nodes = PoolStub(pool.settings().endpoint, seconds(1)).Nodes(); nodes.ok()) {
+  if (const auto nodes = PoolStub(pool.settings().endpoint, seconds(1), nullptr).Nodes();
+      nodes.ok()) {
     for (const v1::Node& node : nodes->nodes()) {
       if (node.alive()) joined[node.node()] = node;
     }

@@ -36,7 +36,9 @@ namespace engram::client {
 struct PoolOptions {
   std::vector<std::string> endpoints;  // host:port of the controllers; the first that answers
   std::string client_name;             // shown to operators; empty: program name and pid
-  std::string tenant = "default";
+  std::string tenant = "default";      // with TLS: what the certificate says
+  // PEM files (docs/security.md); none of them: no TLS. Read again when they change.
+  std::string tls_cert, tls_key, tls_ca;
   std::optional<FabricKind> fabric;  // read only over this one
   Duration connect_timeout = std::chrono::seconds(5);
   fabric::WaitMode wait;
@@ -57,6 +59,10 @@ struct PoolOptions {
 // Takes the four above from ENGRAM_OFI_PROVIDER, ENGRAM_OFI_HOST, ENGRAM_UCX_TLS and
 // ENGRAM_UCX_DEVICES, as far as they are set.
 void TakeFabricEnvironment(PoolOptions* options);
+
+// Takes those of the three TLS files that are not set from ENGRAM_TLS_CERT, ENGRAM_TLS_KEY and
+// ENGRAM_TLS_CA.
+void TakeTlsEnvironment(PoolOptions* options);
 
 struct OpenTableOptions {
   std::string expected_spec_digest;     // empty: any

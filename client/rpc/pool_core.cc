@@ -42,6 +42,16 @@ bool TryNextEndpoint(const absl::Status& status) {
 
 }  // namespace
 
+void TakeTlsEnvironment(PoolOptions* options) {
+  const auto take = [](const char* name, std::string* to) {
+    const char* value = std::getenv(name);
+    if (to->empty() && value != nullptr) *to = value;
+  };
+  take("ENGRAM_TLS_CERT", &options->tls_cert);
+  take("ENGRAM_TLS_KEY", &options->tls_key);
+  take("ENGRAM_TLS_CA", &options->tls_ca);
+}
+
 void TakeFabricEnvironment(PoolOptions* options) {
   const auto take = [](const char* name, std::string* to) {
     if (const char* value = std::getenv(name)) *to = value;
@@ -69,10 +79,18 @@ absl::StatusOr<std::shared_ptr<PoolCore>> PoolCore::Open(const PoolOptions& from
       return absl::InvalidArgumentError(
           absl::StrCat("the endpoint \"", endpoint, "\" is not HOST:PORT"));
   }
+  auto credentials = wire::Credentials::Open({options.tls_cert, options.tls_key, options.tls_ca},
+                                             {Role::kClient, Role::kAdmin, Role::kNode});
+  if (!credentials.ok()) return credentials.status();
+  // The certificate says whose tables are meant.
+  if (*credentials != nullptr && (*credentials)->identity().role == Role::kClient) {
+    options.tenant = (*credentials)->identity().tenant;
+  }
   std::shared_ptr<PoolCore> core(new PoolCore(options));
+  core->credentials_ = *std::move(credentials);
   if (absl::Status status = core->OpenFabrics(); !status.ok()) return status;
   for (const std::string& endpoint : options.endpoints)
-    core->channels_.push_back(wire::Connect(endpoint));
+    core->channels_.push_back(wire::Connect(endpoint, core->credentials_));
   if (absl::Status status = core->Greet(); !status.ok()) return status;
   RouteKeeper::Options keeper;
   keeper.quiescence = &core->quiescence_;

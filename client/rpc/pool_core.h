@@ -29,6 +29,7 @@
 #include "client/session.h"
 #include "engram/mutex.h"
 #include "engram/random.h"
+#include "proto/credentials.h"
 
 namespace engram::client {
 
@@ -109,6 +110,7 @@ class PoolCore {
                   const std::vector<ReachedNode>& now) const;
 
   const PoolOptions options_;
+  wire::CredentialsPtr credentials_;
   SystemRandom random_;
   Quiescence quiescence_;
   std::vector<std::unique_ptr<fabric::Fabric>> owned_fabrics_;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/rpc/pool_core.h"
 #include "proto/convert.h"
+#include "proto/grpc_server.h"
 
 namespace engram::client {
 namespace {
@@ -230,7 +231,9 @@ void PoolCore::OpenStream(const NodeId& node, const session::OpenStream& open) {
   outlets.lost = [this, node, opening = open.session](absl::Status why) {
     Feed(node, session::StreamLost{opening, std::move(why)});
   };
-  entry.stream = SessionStream::Open(loop_, open.endpoint, std::move(outlets));
+  entry.stream = SessionStream::Open(
+      loop_, open.endpoint, wire::Connect(open.endpoint, credentials_, {Role::kNode, node.name}),
+      std::move(outlets));
 }
 
 // A session waits for its successors until they are granted, or cannot be.

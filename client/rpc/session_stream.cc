@@ -5,7 +5,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "proto/convert.h"
-#include "proto/grpc_server.h"
 
 namespace engram::client {
 namespace {
@@ -16,20 +15,24 @@ constexpr std::size_t kMaxQueuedMessages = 1024;
 }  // namespace
 
 std::shared_ptr<SessionStream> SessionStream::Open(std::shared_ptr<DutyLoop> loop,
-                                                   const std::string& endpoint, Outlets outlets) {
+                                                   const std::string& endpoint,
+                                                   std::shared_ptr<grpc::Channel> channel,
+                                                   Outlets outlets) {
   std::shared_ptr<SessionStream> stream(
-      new SessionStream(std::move(loop), endpoint, std::move(outlets)));
+      new SessionStream(std::move(loop), endpoint, std::move(channel), std::move(outlets)));
   stream->Start();
   return stream;
 }
 
 SessionStream::SessionStream(std::shared_ptr<DutyLoop> loop, const std::string& endpoint,
-                             Outlets outlets)
-    : loop_(std::move(loop)), endpoint_(endpoint), outlets_(std::move(outlets)) {}
+                             std::shared_ptr<grpc::Channel> channel, Outlets outlets)
+    : loop_(std::move(loop)),
+      endpoint_(endpoint),
+      outlets_(std::move(outlets)),
+      stub_(v1::ReadSessionService::NewStub(channel)) {}
 
 void SessionStream::Start() {
   self_ = shared_from_this();
-  stub_ = v1::ReadSessionService::NewStub(wire::Connect(endpoint_));
   stub_->async()->ReadSession(&call_, this);
   AddHold();  // until the last read: others start reads and writes before that
   StartRead(&in_);

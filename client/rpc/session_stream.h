@@ -27,9 +27,12 @@ class SessionStream final
     std::function<void(NodeMessage)> heard;
     std::function<void(absl::Status)> lost;  // last
   };
-  // Connects; what is said before the connection stands is sent then.
+  // Connects `channel`, which leads to `endpoint`; what is said before the connection stands is
+  // sent then.
   static std::shared_ptr<SessionStream> Open(std::shared_ptr<DutyLoop> loop,
-                                             const std::string& endpoint, Outlets outlets);
+                                             const std::string& endpoint,
+                                             std::shared_ptr<grpc::Channel> channel,
+                                             Outlets outlets);
 
   // A node that does not read costs its own stream.
   void Send(const ClientMessage& message);
@@ -47,7 +50,8 @@ class SessionStream final
   void OnDone(const grpc::Status& status) override;
 
  private:
-  SessionStream(std::shared_ptr<DutyLoop> loop, const std::string& endpoint, Outlets outlets);
+  SessionStream(std::shared_ptr<DutyLoop> loop, const std::string& endpoint,
+                std::shared_ptr<grpc::Channel> channel, Outlets outlets);
   void Start();
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
+#include "proto/credentials.h"
 
 namespace engram::placement {
 
@@ -12,8 +13,9 @@ namespace engram::placement {
 // and no operation is outstanding.
 class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse> {
  public:
-  JoinReactor(NodeService* service, ControllerLoop* loop, LinkId link)
-      : service_(service), loop_(loop), link_(link) {}
+  JoinReactor(NodeService* service, ControllerLoop* loop, LinkId link,
+              std::optional<Identity> caller)
+      : service_(service), loop_(loop), link_(link), caller_(std::move(caller)) {}
 
   // After the map holds this: a callback may come at once.
   void Start() {
@@ -54,6 +56,7 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
       return;
     }
     absl::StatusOr<NodeToController> message = wire::FromWire(request_);
+    if (absl::Status own = CheckOwnName(message); !own.ok()) message = own;
     if (!message.ok()) {
       loop_->Post(LinkBroke{link_});
       Close(wire::ToGrpc(message.status()));
@@ -89,6 +92,15 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
   }
 
  private:
+  // A certificate speaks for its own node alone.
+  absl::Status CheckOwnName(const absl::StatusOr<NodeToController>& message) const {
+    const NodeHello* hello = message.ok() ? std::get_if<NodeHello>(&*message) : nullptr;
+    if (hello == nullptr || !caller_ || hello->node.name == caller_->name) return absl::OkStatus();
+    return absl::PermissionDeniedError(absl::StrCat(
+        "a process with the certificate of ", caller_->Describe(), " says that it is node ",
+        hello->node.name, "; give it the certificate of that node, or --node-id ", caller_->name));
+  }
+
   void Advance() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (finished_ || writing_) return;
     if (!queue_.empty()) {
@@ -105,7 +117,8 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
   NodeService* const service_;
   ControllerLoop* const loop_;
   const LinkId link_;
-  v1::JoinRequest request_;  // owned by gRPC between Read and OnReadDone
+  const std::optional<Identity> caller_;  // where calls are authenticated
+  v1::JoinRequest request_;               // owned by gRPC between Read and OnReadDone
   Mutex mutex_;
   v1::JoinResponse response_;
   std::deque<v1::JoinResponse> queue_ ABSL_GUARDED_BY(mutex_);
@@ -115,9 +128,10 @@ class JoinReactor final : public grpc::ServerBidiReactor<v1::JoinRequest, v1::Jo
 };
 
 grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse>* NodeService::Join(
-    grpc::CallbackServerContext*) {
+    grpc::CallbackServerContext* context) {
   const LinkId link = loop_->NewLink();
-  const auto reactor = std::make_shared<JoinReactor>(this, loop_, link);
+  const auto reactor =
+      std::make_shared<JoinReactor>(this, loop_, link, wire::CallerIdentity(*context));
   bool closed;
   {
     MutexLock lock(&mutex_);

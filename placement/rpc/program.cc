@@ -6,6 +6,7 @@
 #include "engram/settings/units.h"
 #include "engram/version.h"
 #include "placement/store/sqlite_store.h"
+#include "proto/tls_settings.h"
 
 namespace engram::placement {
 namespace {
@@ -56,9 +57,7 @@ absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenLoop(const Settings& setting
                                           *std::move(controller), &SystemClock::Get());
 }
 
-}  // namespace
-
-Program PlacementProgram() {
+Program WithoutTls() {
   return {"engram-placement",
           "decides which pool node holds which shard, and tells nodes and clients",
           std::string(Version()),
@@ -186,12 +185,23 @@ Program PlacementProgram() {
           }};
 }
 
+}  // namespace
+
+Program PlacementProgram() {
+  Program program = WithoutTls();
+  for (Setting& setting : wire::TlsSettings()) program.settings.push_back(std::move(setting));
+  return program;
+}
+
 absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
     const Settings& settings, std::function<void(const std::string&)> say,
     std::function<void(const absl::Status&)> deposed) {
   if (absl::Status times = CheckTimes(settings); !times.ok()) return times;
-  const bool insecure = settings.Bool("insecure_listen");
+  auto credentials = wire::Credentials::Open(wire::TlsFilesFrom(settings), {Role::kController});
+  if (!credentials.ok()) return credentials.status();
+  const bool insecure = settings.Bool("insecure_listen") || *credentials != nullptr;
   if (absl::Status ok = wire::CheckListen(settings.Text("listen"), insecure); !ok.ok()) return ok;
+  wire::WarnIfInsecure(settings.Text("listen"), *credentials, say);
   auto heat = std::make_unique<HeatBoard>(settings.Time("heat_half_life"));
   absl::StatusOr<std::unique_ptr<ControllerLoop>> loop = OpenLoop(settings, heat.get());
   if (!loop.ok()) return loop.status();
@@ -216,7 +226,8 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   auto grpc = wire::GrpcServer::Start({settings.Text("listen"),
                                        insecure,
                                        settings.Bool("reflection"),
-                                       {server->nodes_.get(), server->pool_.get()}});
+                                       {server->nodes_.get(), server->pool_.get()},
+                                       *credentials});
   if (!grpc.ok()) return grpc.status();
   server->grpc_ = *std::move(grpc);
   const std::string& listen = settings.Text("metrics_listen");

@@ -10,6 +10,7 @@
 #include "placement/rpc/metrics.h"
 #include "placement/rpc/node_service.h"
 #include "placement/rpc/pool_service.h"
+#include "proto/credentials.h"
 #include "proto/grpc_server.h"
 #include "proto/metrics_server.h"
 

@@ -52,7 +52,7 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
     if (ok) {
       absl::StatusOr<ControllerToNode> message = wire::FromWire(in_);
       if (message.ok()) {
-        loop_->Post(ControllerSaid{*std::move(message)},
+        loop_->Post(Event(std::in_place_type<ControllerSaid>, *std::move(message)),
                     [self = shared_from_this()] { self->ReadMore(); });
         return;
       }
@@ -102,8 +102,11 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
   bool reads_ended_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
-JoinClient::JoinClient(std::string controller, std::function<void(const std::string&)> say)
-    : controller_(std::move(controller)), say_(std::move(say)) {}
+JoinClient::JoinClient(std::string controller, wire::CredentialsPtr credentials,
+                       std::function<void(const std::string&)> say)
+    : controller_(std::move(controller)),
+      credentials_(std::move(credentials)),
+      say_(std::move(say)) {}
 
 JoinClient::~JoinClient() { Stop(); }
 
@@ -155,7 +158,7 @@ void JoinClient::Run() {
 
 std::string JoinClient::Carry() {
   std::unique_ptr<v1::NodeService::Stub> stub =
-      v1::NodeService::NewStub(wire::Connect(controller_));
+      v1::NodeService::NewStub(wire::Connect(controller_, credentials_, {Role::kController, ""}));
   auto stream = std::make_shared<JoinStream>(loop_);
   {
     MutexLock lock(&mutex_);

@@ -12,6 +12,7 @@
 #include "engram/mutex.h"
 #include "engram/node_protocol.h"
 #include "poolserver/node_loop.h"
+#include "proto/credentials.h"
 
 namespace engram::poolserver {
 
@@ -20,7 +21,8 @@ class JoinStream;
 class JoinClient {
  public:
   // `say` gets a line for people when the controller is lost or found.
-  JoinClient(std::string controller, std::function<void(const std::string&)> say);
+  JoinClient(std::string controller, wire::CredentialsPtr credentials,
+             std::function<void(const std::string&)> say);
   ~JoinClient();  // = Stop()
 
   // REQUIRES: the loop outlives Stop.
@@ -38,6 +40,7 @@ class JoinClient {
   void PostAndWait(Event event);
 
   const std::string controller_;
+  const wire::CredentialsPtr credentials_;
   const std::function<void(const std::string&)> say_;
   NodeLoop* loop_ = nullptr;
 

@@ -31,6 +31,16 @@ absl::Status CheckAdvertise(const PoolNodeOptions& options) {
       "that they can reach"));
 }
 
+absl::StatusOr<wire::CredentialsPtr> OpenCredentials(const PoolNodeOptions& options) {
+  auto credentials = wire::Credentials::Open(options.tls, {Role::kNode});
+  if (!credentials.ok() || *credentials == nullptr) return credentials;
+  const Identity& own = (*credentials)->identity();
+  if (own.name == options.node.name) return credentials;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--tls-cert ", options.tls.cert, " is that of ", own.Describe(),
+                   ", and --node-id is ", options.node.name, "; a certificate is for one node"));
+}
+
 NodeOptions OptionsOfState(const PoolNodeOptions& options, const std::string& endpoint,
                            const std::vector<PathAddress>& paths, Arena* arena, Random* random) {
   NodeOptions out;
@@ -53,8 +63,16 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
     const PoolNodeOptions& options, std::function<void(const absl::Status&)> exit) {
   if (absl::Status ok = CheckAdvertise(options); !ok.ok()) return ok;
   std::unique_ptr<PoolNode> node(new PoolNode);
+  auto credentials = OpenCredentials(options);
+  if (!credentials.ok()) return credentials.status();
+  node->credentials_ = *std::move(credentials);
+  wire::WarnIfInsecure(options.listen, node->credentials_,
+                       [](const std::string& line) { Log(line); });
+  const bool insecure = options.insecure_listen || node->credentials_ != nullptr;
   node->arena_ = std::make_unique<Arena>(options.memory);
-  auto targets = OpenTargets(options.targets);
+  TargetSettings wanted = options.targets;
+  wanted.insecure_listen = insecure;
+  auto targets = OpenTargets(wanted);
   if (!targets.ok()) return targets.status();
   node->stream_ = targets->stream;
   node->exposure_ = std::make_unique<Exposure>(std::move(targets->targets));
@@ -66,14 +84,14 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
   server.insecure_listen = options.insecure_listen;
   server.reflection = options.reflection;
   server.services = {node->service_.get()};
+  server.credentials = node->credentials_;
   auto started = wire::GrpcServer::Start(server);
   if (!started.ok()) return started.status();
   node->server_ = *std::move(started);
   node->server_->SetServing(false);
   node->endpoint_ = AdvertisedEndpoint(options.advertise, options.listen, node->server_->port());
   if (!options.health_listen.empty()) {
-    auto health =
-        wire::GrpcServer::Start({options.health_listen, options.insecure_listen, false, {}});
+    auto health = wire::GrpcServer::Start({options.health_listen, insecure, false, {}});
     if (!health.ok()) return health.status();
     node->health_server_ = *std::move(health);
     node->health_server_->SetServing(false);
@@ -81,7 +99,7 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
   if (absl::Status ok = node->StartLoop(options, std::move(exit)); !ok.ok()) return ok;
   if (options.metrics_listen.empty()) return node;
   auto metrics =
-      wire::MetricsServer::Start(options.metrics_listen, options.insecure_listen,
+      wire::MetricsServer::Start(options.metrics_listen, insecure,
                                  std::make_shared<NodeMetrics>(NodeMetrics::Sources{
                                      node->loop_.get(), node->arena_.get(), node->exposure_.get(),
                                      node->stream_, std::string(Version())}));
@@ -97,14 +115,16 @@ absl::Status PoolNode::StartLoop(const PoolNodeOptions& options,
   pull_fabric_ = *std::move(stream);
   pull_rate_ = std::make_unique<RateLimit>(options.move_rate);
   PullMeans pulling;
-  pulling.open_link = OpenPullLink;
+  pulling.open_link = [credentials = credentials_](const std::string& endpoint, PullHears hears) {
+    return OpenPullLink(endpoint, credentials, std::move(hears));
+  };
   pulling.fabric = pull_fabric_.get();
   pulling.rate = pull_rate_.get();
   pulling.clock = &SystemClock::Get();
   pulling.random = &random_;
   pulling.client = options.node.name;
   const auto say = [](const std::string& line) { Log(line); };
-  join_ = std::make_unique<JoinClient>(options.controller, say);
+  join_ = std::make_unique<JoinClient>(options.controller, credentials_, say);
   NodeOutlets outlets;
   outlets.to_client = [this](StreamId stream, const NodeMessage& message) {
     service_->Send(stream, message);

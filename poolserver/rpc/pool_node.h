@@ -30,6 +30,7 @@ struct PoolNodeOptions {
   std::string advertise;  // host or host:port that clients are told; empty: as listened
   std::string failure_domain;
   bool insecure_listen = false;
+  wire::TlsFiles tls;
   bool reflection = false;
   std::string metrics_listen;  // empty: no metrics
   std::string health_listen;   // empty: health on the main port only
@@ -67,6 +68,7 @@ class PoolNode {
 
   std::string endpoint_;
   SystemRandom random_;
+  wire::CredentialsPtr credentials_;
   const fabric::stream::StreamTarget* stream_ = nullptr;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Exposure> exposure_;

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "engram/settings/units.h"
 #include "engram/version.h"
+#include "proto/tls_settings.h"
 
 namespace engram::poolserver {
 namespace {
@@ -315,7 +316,8 @@ Program PoolServerProgram() {
                   "A pool node: holds shards of Engram tables in memory and serves their rows.",
                   std::string(Version()),
                   {}};
-  for (const auto& group : {IdentitySettings(), MemorySettings(), FabricSettings()}) {
+  for (const auto& group :
+       {IdentitySettings(), wire::TlsSettings(), MemorySettings(), FabricSettings()}) {
     program.settings.insert(program.settings.end(), group.begin(), group.end());
   }
   return program;
@@ -345,6 +347,7 @@ absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
   out.failure_domain = settings.Text("failure_domain");
   if (out.failure_domain.empty()) out.failure_domain = out.node.name;
   out.insecure_listen = settings.Bool("insecure_listen");
+  out.tls = wire::TlsFilesFrom(settings);
   out.reflection = settings.Bool("reflection");
   out.metrics_listen = settings.Text("metrics_listen");
   out.health_listen = settings.Text("health_listen");

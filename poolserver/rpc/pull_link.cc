@@ -21,10 +21,11 @@ constexpr std::size_t kMostUnsaid = 1024;
 class PullStream final
     : public grpc::ClientBidiReactor<v1::ReadSessionRequest, v1::ReadSessionResponse> {
  public:
-  PullStream(const std::string& endpoint, PullHears hears)
+  PullStream(const std::string& endpoint, const wire::CredentialsPtr& credentials, PullHears hears)
       : endpoint_(endpoint),
         hears_(std::move(hears)),
-        stub_(v1::ReadSessionService::NewStub(wire::Connect(endpoint))) {
+        stub_(v1::ReadSessionService::NewStub(
+            wire::Connect(endpoint, credentials, {Role::kNode, ""}))) {
     stub_->async()->ReadSession(&call_, this);
     AddHold();  // until the last read: others start reads and writes before that
     StartRead(&in_);
@@ -109,8 +110,9 @@ class PullStream final
 
 class GrpcPullLink final : public PullLink {
  public:
-  GrpcPullLink(const std::string& endpoint, PullHears hears)
-      : stream_(endpoint, std::move(hears)) {}
+  GrpcPullLink(const std::string& endpoint, const wire::CredentialsPtr& credentials,
+               PullHears hears)
+      : stream_(endpoint, credentials, std::move(hears)) {}
   ~GrpcPullLink() override { stream_.Close(); }
   void Send(const ClientMessage& message) override { stream_.Send(message); }
 
@@ -120,8 +122,9 @@ class GrpcPullLink final : public PullLink {
 
 }  // namespace
 
-std::unique_ptr<PullLink> OpenPullLink(const std::string& endpoint, PullHears hears) {
-  return std::make_unique<GrpcPullLink>(endpoint, std::move(hears));
+std::unique_ptr<PullLink> OpenPullLink(const std::string& endpoint,
+                                       const wire::CredentialsPtr& credentials, PullHears hears) {
+  return std::make_unique<GrpcPullLink>(endpoint, credentials, std::move(hears));
 }
 
 }  // namespace engram::poolserver

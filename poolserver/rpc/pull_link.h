@@ -6,11 +6,13 @@
 #include <string>
 
 #include "poolserver/pull_source.h"
+#include "proto/credentials.h"
 
 namespace engram::poolserver {
 
 // Connects; what is said before the connection stands is sent then. Never fails: a node that cannot
 // be reached is a stream that is lost.
-std::unique_ptr<PullLink> OpenPullLink(const std::string& endpoint, PullHears hears);
+std::unique_ptr<PullLink> OpenPullLink(const std::string& endpoint,
+                                       const wire::CredentialsPtr& credentials, PullHears hears);
 
 }  // namespace engram::poolserver

@@ -51,7 +51,7 @@ class Reader(threading.Thread):
         lib.engram_pool_options_init(ctypes.byref(options))
         options.endpoints, options.fabric = endpoint.encode(), fabric.encode()
         self.pool, self.table = ctypes.c_void_p(), ctypes.c_void_p()
-        self.check(lib.engram_pool_open(ctypes.byref(options), ctypes.byref(self.pool)))
+        self.check(self.open_pool(options))
         self.check(lib.engram_table_open(self.pool, TABLE.encode(), None, ctypes.byref(self.table)))
         info = TableInfo(struct_size=ctypes.sizeof(TableInfo))
         self.check(lib.engram_table_get_info(self.table, ctypes.byref(info)))
@@ -61,6 +61,9 @@ class Reader(threading.Thread):
         self.out = ctypes.create_string_buffer(ROWS_A_STEP * info.row_bytes)
         self.check(self.read())
         self.first = self.out.raw
+
+    def open_pool(self, options):
+        return self.lib.engram_pool_open(ctypes.byref(options), ctypes.byref(self.pool))
 
     def check(self, status):
         assert status == 0, ctypes.string_at(self.lib.engram_last_error()).decode()
@@ -83,7 +86,8 @@ class Reader(threading.Thread):
 
     def finish(self):
         self.stop.set()
-        self.join(timeout=30)
+        if self.is_alive():
+            self.join(timeout=30)
         self.lib.engram_table_close(self.table)
         self.lib.engram_pool_close(self.pool)
 

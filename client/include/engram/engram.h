@@ -86,6 +86,21 @@ typedef struct engram_pool_options {
 ENGRAM_API void engram_pool_options_init(engram_pool_options* options);
 /* `options` may be NULL. On failure *pool is NULL. */
 ENGRAM_API engram_status engram_pool_open(const engram_pool_options* options, engram_pool** pool);
+
+/* PEM files of this client's certificate, its key and the authorities; they are read again when
+ * they change. */
+typedef struct engram_tls_files {
+  size_t struct_size;
+  const char* cert;
+  const char* key;
+  const char* ca;
+} engram_tls_files;
+
+/* The same over mutual TLS: the tenant is the certificate's. Files that are NULL, all of them where
+ * `tls` is NULL, are those of $ENGRAM_TLS_CERT, $ENGRAM_TLS_KEY and $ENGRAM_TLS_CA, as they are in
+ * engram_pool_open; none at all: no TLS. */
+ENGRAM_API engram_status engram_pool_open_tls(const engram_pool_options* options,
+                                              const engram_tls_files* tls, engram_pool** pool);
 /* Says goodbye to every node. REQUIRES: its tables are closed. NULL is ignored. */
 ENGRAM_API void engram_pool_close(engram_pool* pool);
 

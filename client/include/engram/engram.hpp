@@ -358,6 +358,8 @@ class Pool {
     std::string tenant;       // empty: "default"
     std::string fabric;       // empty: any
     std::chrono::nanoseconds connect_timeout{0};  // 0: the default
+    // PEM files; all empty: $ENGRAM_TLS_CERT, $ENGRAM_TLS_KEY and $ENGRAM_TLS_CA, else no TLS.
+    std::string tls_cert, tls_key, tls_ca;
   };
   struct TableOptions {
     std::string expected_spec_digest;          // empty: any
@@ -373,8 +375,10 @@ class Pool {
     given.tenant = OrNull(options.tenant);
     given.fabric = OrNull(options.fabric);
     given.connect_timeout_ns = static_cast<std::uint64_t>(options.connect_timeout.count());
+    const engram_tls_files tls{sizeof tls, OrNull(options.tls_cert), OrNull(options.tls_key),
+                               OrNull(options.tls_ca)};
     engram_pool* pool = nullptr;
-    detail::Check(engram_pool_open(&given, &pool));
+    detail::Check(engram_pool_open_tls(&given, &tls, &pool));
     return Pool(pool);
   }
   static Pool Open() { return Open(Options{}); }

@@ -19,6 +19,10 @@ class PoolOptions(Sized):
                 ("spin_ns", c.c_uint64)]
 
 
+class TlsFiles(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("cert", c.c_char_p), ("key", c.c_char_p), ("ca", c.c_char_p)]
+
+
 class TableOptions(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("expected_spec_digest", c.c_char_p),
                 ("expected_content_digest", c.c_char_p), ("open_timeout_ns", c.c_uint64)]
@@ -116,6 +120,7 @@ def _load():
         "engram_version": (c.c_char_p, []),
         "engram_last_error": (c.c_char_p, []),
         "engram_pool_open": (c.c_int, [c.POINTER(PoolOptions), out]),
+        "engram_pool_open_tls": (c.c_int, [c.POINTER(PoolOptions), c.POINTER(TlsFiles), out]),
         "engram_pool_close": (None, [handle]),
         "engram_table_open": (c.c_int, [handle, c.c_char_p, c.POINTER(TableOptions), out]),
         "engram_table_close": (None, [handle]),

@@ -12,12 +12,14 @@ from ._table import Table
 class Pool:
     """A connection to a pool; thread-safe. Use `connect`."""
 
-    def __init__(self, endpoint=None, *, client_name=None, tenant=None, fabric=None, timeout=None):
+    def __init__(self, endpoint=None, *, client_name=None, tenant=None, fabric=None, timeout=None, tls_cert=None,
+                 tls_key=None, tls_ca=None):
         endpoints = ",".join(endpoint) if isinstance(endpoint, (list, tuple)) else endpoint
         options = _abi.PoolOptions(endpoints=text(endpoints), client_name=text(client_name), tenant=text(tenant),
                                    fabric=text(fabric), connect_timeout_ns=nanoseconds(timeout))
+        tls = _abi.TlsFiles(cert=text(tls_cert), key=text(tls_key), ca=text(tls_ca))
         handle = c.c_void_p()
-        check(library.engram_pool_open(c.byref(options), c.byref(handle)))
+        check(library.engram_pool_open_tls(c.byref(options), c.byref(tls), c.byref(handle)))
         self._handle = Handle(f"the pool at {endpoints or 'the current context'}", handle, library.engram_pool_close)
         self._tables = weakref.WeakSet()
         weakref.finalize(self, self._handle.close)
@@ -50,6 +52,7 @@ def connect(endpoint=None, **options):
 
     Options: client_name, tenant, fabric ("mapped", "stream", "ofi", "ucx"), timeout in seconds. "ofi" takes the libfabric provider
     that ENGRAM_OFI_PROVIDER names (tcp;ofi_rxm) at the address ENGRAM_OFI_HOST (127.0.0.1); "ucx" the transports
-    that ENGRAM_UCX_TLS names (UCX chooses) on the devices ENGRAM_UCX_DEVICES (lo).
+    that ENGRAM_UCX_TLS names (UCX chooses) on the devices ENGRAM_UCX_DEVICES (lo). tls_cert, tls_key, tls_ca: PEM files, or
+    ENGRAM_TLS_CERT, ENGRAM_TLS_KEY, ENGRAM_TLS_CA; with them the tenant is that of the certificate.
     """
     return Pool(endpoint, **options)

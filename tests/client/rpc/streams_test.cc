@@ -47,7 +47,7 @@ TEST_F(StreamsTest, SessionsThatNobodyHoldsAnyMoreDoNotEndOnAThreadOfGrpc) {
     SessionStream::Outlets outlets;
     outlets.heard = [](const NodeMessage&) {};
     outlets.lost = [witness = Witness()](const absl::Status& why) { EXPECT_FALSE(why.ok()); };
-    SessionStream::Open(loop_, kNobody, std::move(outlets));
+    SessionStream::Open(loop_, kNobody, wire::Connect(kNobody), std::move(outlets));
   }
   gone_.Wait();
   EXPECT_EQ(elsewhere_, 0);
@@ -69,7 +69,8 @@ TEST_F(StreamsTest, AStreamIsDoneWhenItsEndWasHeard) {
   SessionStream::Outlets outlets;
   outlets.heard = [](const NodeMessage&) {};
   outlets.lost = [&heard](const absl::Status&) { heard = true; };
-  const auto stream = SessionStream::Open(loop_, kNobody, std::move(outlets));
+  const auto stream =
+      SessionStream::Open(loop_, kNobody, wire::Connect(kNobody), std::move(outlets));
   stream->Cancel();
   EXPECT_TRUE(stream->WaitDone(std::chrono::seconds(30)));
   EXPECT_TRUE(heard);

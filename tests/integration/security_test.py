@@ -1,0 +1,206 @@
+"""A pool under mutual TLS: real programs, certificates made on the spot, readers that the pool knows.
+
+usage: security_test.py BIN_DIR
+"""
+import ctypes
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from moves_test import Reader as PlainReader  # noqa: E402
+from pool import wait_until  # noqa: E402
+
+BIN_DIR = pathlib.Path()
+TABLE = "t@1"
+SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1], "seed": 7}
+
+
+class TlsFiles(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("cert", ctypes.c_char_p), ("key", ctypes.c_char_p), ("ca", ctypes.c_char_p)]
+
+
+class Certificates:
+    """An authority and what it signs, in one folder."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.authority("ca")
+
+    def openssl(self, *words):
+        subprocess.run(["openssl", *map(str, words)], cwd=self.folder, check=True, capture_output=True, timeout=30)
+
+    def authority(self, name):
+        self.openssl("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", 2,
+                     "-subj", f"/CN={name}", "-keyout", f"{name}.key", "-out", f"{name}.pem")
+
+    def make(self, name, path, authority="ca", days=2):
+        """Writes NAME.pem and NAME.key, each with one rename."""
+        self.openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", f"/CN={name}",
+                     "-addext", f"subjectAltName=URI:spiffe://test/engram/{path}", "-keyout", "new.key", "-out", "new.csr")
+        self.openssl("x509", "-req", "-copy_extensions", "copy", "-in", "new.csr", "-CA", f"{authority}.pem",
+                     "-CAkey", f"{authority}.key", "-CAcreateserial", "-days", days, "-out", "new.pem")
+        os.rename(self.folder / "new.key", self.folder / f"{name}.key")
+        os.rename(self.folder / "new.pem", self.folder / f"{name}.pem")
+
+    def files(self, name, authority="ca"):
+        return tuple(str(self.folder / file) for file in (f"{name}.pem", f"{name}.key", f"{authority}.pem"))
+
+    def flags(self, name, authority="ca"):
+        cert, key, ca = self.files(name, authority)
+        return ["--tls-cert", cert, "--tls-key", key, "--tls-ca", ca]
+
+
+class Program:
+    """A daemon whose log is looked at."""
+
+    def __init__(self, log, *command):
+        self.log = log
+        environment = {key: value for key, value in os.environ.items() if not key.startswith("ENGRAM_")}
+        with open(log, "w", encoding="utf-8") as out:
+            self.process = subprocess.Popen(list(map(str, command)), stdout=out, stderr=out, stdin=subprocess.DEVNULL,
+                                            env=environment)
+
+    def text(self):
+        return self.log.read_text(encoding="utf-8", errors="replace")
+
+    def stop(self):
+        self.process.terminate()
+        try:
+            self.process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+class Reader(PlainReader):
+    """A reader with a certificate: compares what it reads with the first answer."""
+
+    def __init__(self, lib, endpoint, fabric, files):
+        self.files = files
+        super().__init__(lib, endpoint, fabric, seed=1)
+
+    def open_pool(self, options):
+        cert, key, ca = (file.encode() for file in self.files)
+        tls = TlsFiles(ctypes.sizeof(TlsFiles), cert, key, ca)
+        return self.lib.engram_pool_open_tls(ctypes.byref(options), ctypes.byref(tls), ctypes.byref(self.pool))
+
+
+class SecurityTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.work = tempfile.TemporaryDirectory(prefix="engram-tls-")
+        cls.path = pathlib.Path(cls.work.name)
+        cls.made = Certificates(cls.path)
+        for name, path in (("controller", "controller/c"), ("node-0", "node/node-0"), ("admin", "admin/root"),
+                           ("good", "client/team-a/good"), ("bad", "client/team-a/bad"), ("other", "client/team-b/x")):
+            cls.made.make(name, path)
+        cls.lib = ctypes.CDLL(str(BIN_DIR.parent / "lib" / "libengram.so"))
+        cls.lib.engram_last_error.restype = ctypes.c_void_p
+        cls.programs = []
+        cls.controller = cls.start("controller", "engram-placement", "--listen", "127.0.0.1:0", "--metrics-listen", "",
+                                   "--state-file", cls.path / "state.db", "--heat-report-every", "200ms",
+                                   *cls.made.flags("controller"))
+        cls.endpoint = f"127.0.0.1:{cls.port_of(cls.controller)}"
+        cls.node = cls.start_node("node-0", "node-0")
+        (cls.path / "spec.json").write_text(json.dumps(SPEC), encoding="utf-8")
+        assert wait_until(lambda: "joined the pool" in cls.node.text()), cls.node.text() + cls.controller.text()
+        cls.ctl("load", "table", TABLE, "--synthetic", cls.path / "spec.json", "--tenant", "team-a", "--wait")
+
+    @classmethod
+    def tearDownClass(cls):
+        for program in cls.programs:
+            program.stop()
+        cls.work.cleanup()
+
+    @classmethod
+    def start(cls, name, program, *words):
+        started = Program(cls.path / f"{name}.log", BIN_DIR / program, *words)
+        cls.programs.append(started)
+        return started
+
+    @classmethod
+    def start_node(cls, name, certificate, authority="ca"):
+        return cls.start(f"{name}-{certificate}", "engram-poolserver", "--node-id", name, "--controller", cls.endpoint,
+                         "--memory", "64MiB", "--lease", "3s", "--huge-pages", "off", *cls.made.flags(certificate, authority))
+
+    @staticmethod
+    def port_of(program):
+        """The port on which the one process listens."""
+        found = []
+
+        def look():
+            out = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True, timeout=10).stdout
+            found[:] = [line.split()[3].rsplit(":", 1)[1] for line in out.splitlines()
+                        if f"pid={program.process.pid}," in line]
+            return found
+        assert wait_until(look), program.text()
+        return int(found[0])
+
+    @classmethod
+    def ctl(cls, *words, who="admin", check=True, endpoint=None):
+        command = [BIN_DIR / "engramctl", *words, "--endpoint", endpoint or cls.endpoint, *cls.made.flags(who)]
+        done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=60)
+        if check:
+            assert done.returncode == 0, f"engramctl {words}: {done.stderr}"
+        return done
+
+    def reader(self, fabric, who="good"):
+        reader = Reader(self.lib, self.endpoint, fabric, self.made.files(who))
+        self.addCleanup(reader.finish)
+        return reader
+
+    def test_rows_are_read_over_stream_and_mapped(self):
+        for fabric in ("stream", "mapped"):
+            reader = self.reader(fabric)
+            self.assertEqual(reader.read(), 0)
+            self.assertEqual(reader.out.raw, reader.first)
+
+    def test_a_role_calls_what_is_its_own_and_nothing_else(self):
+        refused = self.ctl("get", "nodes", who="good", check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("ListNodes may be called by the role admin; the certificate of the caller says client team-a/good",
+                      refused.stderr)
+        self.assertIn("may be called by the role", self.ctl("delete", "table", TABLE, "--yes", who="node-0", check=False).stderr)
+        self.assertIn(TABLE, self.ctl("get", "tables", who="good").stdout)
+
+    def test_nobody_comes_in_without_a_certificate_of_the_authority(self):
+        plain = subprocess.run([BIN_DIR / "engramctl", "get", "tables", "--endpoint", self.endpoint, "--timeout", "3s"],
+                               capture_output=True, text=True, timeout=30)
+        self.assertNotEqual(plain.returncode, 0)
+        self.made.authority("foreign")
+        self.made.make("stranger", "admin/root", authority="foreign")
+        command = [BIN_DIR / "engramctl", "get", "tables", "--endpoint", self.endpoint, "--timeout", "3s",
+                   *self.made.flags("stranger", "foreign")]
+        self.assertNotEqual(subprocess.run(command, capture_output=True, timeout=30).returncode, 0)
+
+    def test_a_node_speaks_for_itself_alone(self):
+        wrong = self.start_node("node-7", "node-0")
+        self.assertNotEqual(wrong.process.wait(timeout=20), 0)
+        self.assertIn("is that of node node-0, and --node-id is node-7", wrong.text())
+        wrong = self.start_node("node-0", "good")
+        self.assertNotEqual(wrong.process.wait(timeout=20), 0)
+        self.assertIn("is that of client team-a/good; this program needs the role node", wrong.text())
+
+    def test_certificates_are_renewed_without_a_restart(self):
+        def serial():
+            shown = subprocess.run(["openssl", "s_client", "-connect", self.endpoint, "-alpn", "h2"], input="", timeout=30,
+                                   capture_output=True, text=True).stdout
+            return subprocess.run(["openssl", "x509", "-noout", "-serial"], input=shown, capture_output=True, text=True,
+                                  timeout=30).stdout
+        before = serial()
+        self.assertIn("serial=", before)
+        reader = self.reader("stream")
+        self.made.make("controller", "controller/c")
+        self.assertTrue(wait_until(lambda: serial() not in ("", before)), "the controller shows its old certificate")
+        self.assertIn(TABLE, self.ctl("get", "tables").stdout)
+        self.assertEqual(reader.read(), 0)
+
+
+if __name__ == "__main__":
+    BIN_DIR = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main(verbosity=2)
