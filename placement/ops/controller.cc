@@ -16,7 +16,9 @@ absl::Status Core::Commit(Change change) {
   }
   ++counters.commits_failed;
   SayLine(absl::StrCat("a change was not stored: ", delta.status().message()));
-  if (absl::IsAborted(delta.status())) actions.push_back(Deposed{delta.status()});
+  if (absl::IsAborted(delta.status()) || absl::IsUnknown(delta.status())) {
+    actions.push_back(Deposed{delta.status()});
+  }
   return delta.status();
 }
 

@@ -131,6 +131,9 @@ absl::StatusOr<std::unique_ptr<Registry>> Registry::Open(StateStore* store) {
   auto state = std::make_shared<ClusterState>();
   registry->state_ = state;
   absl::Status status = registry->TakeToken();
+  for (int tries = 1; absl::IsAborted(status) && tries < 8; ++tries) {
+    status = registry->TakeToken();
+  }
   if (!status.ok()) return status;
   *state = *registry->state_;
   for (auto read : {&Registry::ReadNodes, &Registry::ReadTables, &Registry::ReadTokenMaps,
@@ -148,12 +151,18 @@ absl::Status Registry::TakeToken() {
   const absl::StatusOr<StoreListing> meta = store_->List("meta/");
   if (!meta.ok()) return meta.status();
   std::map<std::string, std::uint64_t> numbers;
-  Compare fencing{std::string(kFencingKey), Revision()};
+  // All three: another controller may write until the token is taken.
+  std::vector<Compare> compares;
+  for (const auto key : {kFencingKey, kEpochKey, kIncarnationKey}) {
+    compares.push_back({std::string(key), Revision()});
+  }
   for (const StoreEntry& entry : meta->entries) {
     const absl::StatusOr<std::uint64_t> number = DecodeNumber(entry.key, entry.value);
     if (!number.ok()) return number.status();
     numbers[entry.key] = *number;
-    if (entry.key == kFencingKey) fencing.revision = entry.revision;
+    for (Compare& compare : compares) {
+      if (entry.key == compare.key) compare.revision = entry.revision;
+    }
   }
   auto state = std::make_shared<ClusterState>(*state_);
   state->token = FencingToken(numbers[std::string(kFencingKey)] + 1);
@@ -162,7 +171,7 @@ absl::Status Registry::TakeToken() {
   state->epoch = Epoch(numbers[std::string(kEpochKey)] + 1);
   state->last_incarnation = Incarnation(numbers[std::string(kIncarnationKey)]);
   const absl::StatusOr<Revision> taken =
-      store_->Txn({{fencing},
+      store_->Txn({compares,
                    {{std::string(kFencingKey), EncodeNumber(state->token.value())},
                     {std::string(kEpochKey), EncodeNumber(state->epoch.value())}},
                    {}});

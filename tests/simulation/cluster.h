@@ -37,10 +37,10 @@ struct Cluster {
   Rules rules;
   // Adapters of clients that hang: they never say that they have let go of a region.
   bool hung_releases = false;
+  bool calm = false;  // nothing moves for load any more
   Machines machines;
   placement::MemoryStore store;  // survives the controllers
   std::vector<SimController*> controllers;
-  FencingToken last_token;  // that a controller took
   std::map<std::string, SimNode*> by_endpoint;
   // Every table that was ever created, as its creator knows it.
   std::map<TableUid, TableRecord> tables;
@@ -48,7 +48,7 @@ struct Cluster {
   Results results;
 
   // The controller that took the store last, if it is alive: it alone may change anything.
-  SimController* Leader() const;
+  SimController* Leader();
   // One that somebody who does not know who leads gets hold of: alive, and stopped only when all
   // are. Null when nobody is alive.
   SimController* AnyController() const;

@@ -20,10 +20,12 @@ struct Results {
   std::uint64_t pulled = 0;            // replicas that came from another node
   std::uint64_t moved = 0;             // moves that were finished, repairs included
   std::uint64_t repaired = 0;
-  std::uint64_t drained = 0;    // nodes that were empty after a drain
-  std::uint64_t flipped = 0;    // bits
-  std::uint64_t withdrawn = 0;  // replicas that a scrubber found to be wrong
-  std::uint64_t takeovers = 0;  // of the store, by another controller
+  std::uint64_t drained = 0;         // nodes that were empty after a drain
+  std::uint64_t flipped = 0;         // bits
+  std::uint64_t withdrawn = 0;       // replicas that a scrubber found to be wrong
+  std::uint64_t takeovers = 0;       // of the store, by another controller
+  std::uint64_t store_troubles = 0;  // transactions that failed or whose answer was lost
+  std::uint64_t rebalanced = 0;      // moves that the planner wanted for load
   // Replicas that a node was made to retire although the leader's map says that they serve.
   std::uint64_t retired_while_mapped = 0;
 
@@ -52,6 +54,8 @@ inline constexpr NamedCount kCounts[] = {
     {"bits_flipped", &Results::flipped},
     {"replicas_withdrawn", &Results::withdrawn},
     {"takeovers", &Results::takeovers},
+    {"store_troubles", &Results::store_troubles},
+    {"rebalancing_moves", &Results::rebalanced},
     {"retired_while_mapped", &Results::retired_while_mapped},
 };
 

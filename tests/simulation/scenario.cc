@@ -4,6 +4,8 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "engram/check.h"
+#include "placement/state/registry.h"
 #include "tests/simulation/sim_client.h"
 #include "tests/simulation/sim_controller.h"
 #include "tests/simulation/sim_node.h"
@@ -16,6 +18,8 @@ using namespace std::chrono_literals;  // NOLINT: durations of a scenario
 constexpr Duration kLease = 2s;          // and a margin of 1.02 s
 constexpr std::uint64_t kRate = 30'000;  // clocks are at most 3 % off: together within the margin
 constexpr Duration kQuiet = 14s;
+// Never at the instant of a timer: a controller in doubt ends at the end of its instant.
+constexpr Duration kCheckEvery = 300ms + 13ns;
 
 class Scenario {
  public:
@@ -56,6 +60,7 @@ class Scenario {
     world_.After(500ms, [this] { Operate(); });
     world_.After(4s, [this] { Rearrange(); });
     world_.After(3s, [this] { MakeTrouble(); });
+    world_.After(kCheckEvery, [this] { CheckStored(); });
     world_.At(trouble_until_, [this] { Heal(); });
     world_.RunUntil(trouble_until_ + kQuiet);
     if (world_.failures().empty()) CheckHealed();
@@ -220,6 +225,13 @@ class Scenario {
         return world_.Slow(node->process().name(), client->process().name(), world_.now() + length,
                            2s);
       case Trouble::kTakeover: return TakeOver(length * 2 / 3);
+      case Trouble::kStore:
+        world_.Trace("the store is in trouble");
+        for (auto& controller : controllers_) controller->TroubleStore(length / 2);
+        return;
+      case Trouble::kOtherCapacity:
+        node->SetPlaces(10 + world_.Below(5));
+        return CrashFor(node, length / 4);
       case Trouble::kIntent:
       case Trouble::kMove:
       case Trouble::kDelete: return;  // of the operator
@@ -272,10 +284,11 @@ class Scenario {
       if (!program.process().alive()) program.Start();
     };
     for (auto& controller : controllers_) {
-      controller->process().Wake();
-      controller->LookWhoLeads();
+      controller->TroubleStore(0s);
+      controller->Crash();
     }
-    if (cluster_.Leader() == nullptr) controllers_.front()->Start();
+    cluster_.calm = true;
+    controllers_.front()->Start();
     for (auto& node : nodes_) heal(*node);
     // One node is drained for good, the others take what there is.
     drained_ = nodes_[world_.Below(nodes_.size())].get();
@@ -317,6 +330,35 @@ class Scenario {
         world_.Fail("table " + table->record.name.Full() + " is still being deleted");
       }
     }
+  }
+
+  // What the leader believes is what is stored, whatever became of its transactions.
+  void CheckStored() {
+    if (world_.now() < trouble_until_) world_.After(kCheckEvery, [this] { CheckStored(); });
+    const SimController* leader = cluster_.Leader();
+    if (leader == nullptr) return;
+    placement::MemoryStore copy = cluster_.store;
+    const auto stored = placement::Registry::Open(&copy);
+    ENGRAM_CHECK(stored.ok());
+    const placement::ClusterState& is = (*stored)->state();
+    const placement::ClusterState& believed = leader->controller()->state();
+    const auto equal = [](const auto& a, const auto& b) {
+      return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+        return x.first == y.first && *x.second == *y.second;
+      });
+    };
+    bool same = equal(is.nodes, believed.nodes) && is.tables.size() == believed.tables.size() &&
+                is.moves.size() == believed.moves.size();
+    for (const auto& [uid, table] : is.tables) {
+      const placement::TableEntry* other = believed.FindTable(uid);
+      same = same && other != nullptr && table->record.state == other->record.state;
+      for (std::uint32_t shard = 0; same && shard < table->layout->shards(); ++shard) {
+        const auto one = table->Replicas(ShardIndex(shard)),
+                   two = other->Replicas(ShardIndex(shard));
+        same = std::equal(one.begin(), one.end(), two.begin(), two.end());
+      }
+    }
+    if (!same) world_.Fail("the leader believes something else than what is stored");
   }
 
   // What was Ready and not deleted is served, every shard of it.
@@ -380,10 +422,11 @@ class Scenario {
 }  // namespace
 
 const char* const kTroubleNames[kTroubles] = {
-    "flip-bit",       "crash-node",      "crash-client", "crash-controller", "stop-client",
-    "stop-node",      "stop-controller", "cut-client",   "cut-node",         "isolate-client",
-    "reset-sessions", "reset-link",      "slow-answers", "takeover",         "intent",
-    "move",           "delete"};
+    "flip-bit",     "crash-node",     "crash-client",    "crash-controller",
+    "stop-client",  "stop-node",      "stop-controller", "cut-client",
+    "cut-node",     "isolate-client", "reset-sessions",  "reset-link",
+    "slow-answers", "takeover",       "store",           "other-capacity",
+    "intent",       "move",           "delete"};
 
 ScenarioOutcome RunScenario(const ScenarioOptions& options) { return Scenario(options).Run(); }
 

@@ -50,6 +50,7 @@ class Shrinker {
     for (std::size_t i = 0; i < kTroubles; ++i) {
       ScenarioOptions smaller = best_;
       smaller.carried_out &= ~Only(static_cast<Trouble>(i));
+      if ((best_.drawn & Only(static_cast<Trouble>(i))) == 0) continue;
       if (smaller.carried_out != best_.carried_out) any = Try(smaller) || any;
     }
     return any;
@@ -83,12 +84,12 @@ bool TakeNumber(const std::string& value, std::uint64_t* number) {
   return read.ec == std::errc() && read.ptr == end && !value.empty();
 }
 
-bool TakeTroubles(const std::string& value, TroubleSet* left_out) {
+bool TakeTroubles(const std::string& value, TroubleSet* named) {
   for (const auto piece : absl::StrSplit(value, ',')) {
     bool known = false;
     for (std::size_t i = 0; i < kTroubles; ++i) {
       if (piece != kTroubleNames[i]) continue;
-      *left_out |= Only(static_cast<Trouble>(i));
+      *named |= Only(static_cast<Trouble>(i));
       known = true;
     }
     if (!known) return false;
@@ -96,23 +97,28 @@ bool TakeTroubles(const std::string& value, TroubleSet* left_out) {
   return true;
 }
 
+std::string Names(TroubleSet troubles) {
+  std::string out;
+  for (std::size_t i = 0; i < kTroubles; ++i) {
+    if ((troubles & Only(static_cast<Trouble>(i))) == 0) continue;
+    absl::StrAppend(&out, out.empty() ? "" : ",", kTroubleNames[i]);
+  }
+  return out;
+}
+
 }  // namespace
 
 ScenarioOptions Shrink(ScenarioOptions options,
-                       const std::function<bool(const ScenarioOptions&)>& fails,
-                       std::size_t most) {
+                       const std::function<bool(const ScenarioOptions&)>& fails, std::size_t most) {
   return Shrinker(options, fails, most).Run();
 }
 
 std::string Arguments(const ScenarioOptions& options) {
   const ScenarioOptions usual;
   std::string out = absl::StrCat("--seed ", options.seed);
-  std::string left_out;
-  for (std::size_t i = 0; i < kTroubles; ++i) {
-    if ((options.carried_out & Only(static_cast<Trouble>(i))) != 0) continue;
-    absl::StrAppend(&left_out, left_out.empty() ? "" : ",", kTroubleNames[i]);
-  }
-  if (!left_out.empty()) absl::StrAppend(&out, " --without ", left_out);
+  if (options.drawn != kEveryTrouble) absl::StrAppend(&out, " --only ", Names(options.drawn));
+  const TroubleSet left_out = kEveryTrouble & ~options.carried_out & options.drawn;
+  if (left_out != 0) absl::StrAppend(&out, " --without ", Names(left_out));
   if (options.trouble != usual.trouble) {
     absl::StrAppend(&out, " --trouble_ms ", options.trouble / milliseconds(1));
   }
@@ -123,10 +129,11 @@ std::string Arguments(const ScenarioOptions& options) {
 }
 
 bool TakeArgument(const std::string& name, const std::string& value, ScenarioOptions* options) {
-  if (name == "--without") {
-    TroubleSet left_out = 0;
-    if (!TakeTroubles(value, &left_out)) return false;
-    options->carried_out = kEveryTrouble & ~left_out;
+  if (name == "--without" || name == "--only") {
+    TroubleSet named = 0;
+    if (!TakeTroubles(value, &named)) return false;
+    if (name == "--only") options->drawn = named;
+    if (name == "--without") options->carried_out = kEveryTrouble & ~named;
     return true;
   }
   std::uint64_t number = 0;

@@ -45,6 +45,7 @@ void SimClient::Start() {
   life_->map = std::make_unique<client::MapFollower>();
   FollowMap(client::MapFollower::Start{});
   PollForEver();
+  ReportHeat();
 }
 
 void SimClient::Crash() {
@@ -121,6 +122,8 @@ void SimClient::UseTable(const TableUid& uid) {
   table.whole_since = cluster_->world->now();
   cluster_->ready[uid] = table.record;
   table.board = std::make_unique<client::RouteBoard>(&life_->quiescence, BuildRoutes(table.record));
+  table.heat = std::make_shared<client::ReadHeat>(
+      ShardLayout(table.record.spec, table.record.options).shards());
   table.prefetcher = OpenPrefetcher(table);
   for (std::size_t loop = 0; loop < 2; ++loop) {
     process_.After(cluster_->world->Between(0ms, 20ms),
@@ -143,6 +146,7 @@ std::unique_ptr<client::Prefetcher> SimClient::OpenPrefetcher(const TableLink& t
   options.queue_depth = 64;
   options.hedge_rows = kRowsMost;
   options.switches = cluster_->rules.client;
+  options.heat = table.heat;
   auto cache = client::PrivateCache::Open(
       {.bytes = kCacheBytes, .row_bytes = table.record.spec.RowBytes(), .unit_rows = 1});
   ENGRAM_CHECK(cache.ok());
@@ -403,6 +407,30 @@ void SimClient::PollSoon() {
 void SimClient::PollForEver() {
   Poll();
   process_.After(20ms, [this] { PollForEver(); });
+}
+
+void SimClient::ReportHeat() {
+  process_.After(1s, [this] { ReportHeat(); });
+  placement::HeatReport report;
+  report.client = process_.name();
+  report.process = process_.life();
+  report.sequence = ++life_->heat_reports;
+  for (auto& [uid, table] : life_->tables) {
+    std::vector<std::uint64_t> shards(
+        ShardLayout(table.record.spec, table.record.options).shards());
+    std::vector<client::ReadHeat::Ngram> ngrams;
+    table.heat->Take(&shards, &ngrams);
+    placement::TableReads& reads = report.tables.emplace_back();
+    reads.table = uid;
+    reads.shards = static_cast<std::uint32_t>(shards.size());
+    for (std::uint32_t shard = 0; shard < shards.size(); ++shard) {
+      if (shards[shard] > 0) reads.reads.emplace_back(shard, shards[shard]);
+    }
+  }
+  SimController* controller = cluster_->AnyController();
+  if (controller == nullptr) return;
+  controller->process().After(cluster_->world->Between(1ms, 20ms),
+                              [controller, report] { controller->HearHeat(report); });
 }
 
 void SimClient::Poll() {

@@ -72,6 +72,7 @@ class SimClient {
     Loop loops[2];  // their memory outlives the prefetcher
     std::unique_ptr<client::RouteBoard> board;
     std::unique_ptr<client::Prefetcher> prefetcher;
+    std::shared_ptr<client::ReadHeat> heat;
     bool gone = false;
     Instant whole_since{};  // when a step was last read whole, or it was opened
     std::uint64_t hedges = 0, joined = 0, cached = 0;  // as counted so far
@@ -84,6 +85,7 @@ class SimClient {
     std::map<std::string, NodeLink> nodes;
     std::map<TableUid, TableLink> tables;
     bool poll_due = false;
+    std::uint64_t heat_reports = 0;
   };
 
   // ---- the map ----
@@ -121,6 +123,7 @@ class SimClient {
   void Poll();
   void PollSoon();
   void PollForEver();
+  void ReportHeat();
   void CountShared(TableLink& table);
   void Finish(TableLink& table, Loop& loop);
   void CountPause(TableLink& table);

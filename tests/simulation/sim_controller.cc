@@ -2,15 +2,23 @@
 
 #include "absl/strings/str_cat.h"
 #include "engram/check.h"
+#include "placement/state/records.h"
 #include "tests/simulation/sim_node.h"
 
 namespace engram::simulation {
 
 using namespace std::chrono_literals;  // NOLINT: durations of a scenario
 
-SimController* Cluster::Leader() const {
+SimController* Cluster::Leader() {
+  const std::string key(placement::kFencingKey);
+  const auto stored = store.Get(key);
+  if (!stored.ok() || !stored->has_value()) return nullptr;
+  const auto token = placement::DecodeNumber(key, (*stored)->value);
+  ENGRAM_CHECK(token.ok());
   for (SimController* one : controllers) {
-    if (one->controller() != nullptr && one->controller()->state().token == last_token) return one;
+    if (one->controller() != nullptr && one->controller()->state().token.value() == *token) {
+      return one;
+    }
   }
   return nullptr;
 }
@@ -29,7 +37,8 @@ SimController* Cluster::AnyController() const {
 
 SimController::SimController(Cluster* cluster, std::string name, std::int64_t rate_ppm)
     : cluster_(cluster),
-      process_(cluster->world, std::move(name), rate_ppm, cluster->world->Between(0s, 100s)) {
+      process_(cluster->world, std::move(name), rate_ppm, cluster->world->Between(0s, 100s)),
+      store_(cluster->world, &cluster->store, &cluster->results.store_troubles) {
   cluster_->controllers.push_back(this);
 }
 
@@ -42,16 +51,28 @@ void SimController::Start() {
   options.retry_after = 1s;
   options.repair_after = 1500ms;
   options.moves_per_node = 2;
+  options.rebalance = !cluster_->calm;
+  options.rebalance_every = 2s;
+  options.plan_limits.read_bytes_per_second = 150'000;
+  options.plan_limits.most_copies = 1;
+  options.reads = [this](Instant now, const TableUid& table) {
+    return life_ ? life_->heat.Shards(now, table) : std::vector<double>();
+  };
   options.unix_ms = [this] {
     return std::chrono::duration_cast<std::chrono::milliseconds>(
                cluster_->world->now().time_since_epoch())
         .count();
   };
-  auto opened = placement::Controller::Open(process_.Now(), options, &cluster_->store,
-                                            &cluster_->world->random());
-  ENGRAM_CHECK(opened.ok());
+  auto opened =
+      placement::Controller::Open(process_.Now(), options, &store_, &cluster_->world->random());
+  if (!opened.ok()) {
+    cluster_->world->Trace(absl::StrCat(process_.name(), ": ", opened.status().ToString()));
+    process_.Crash();
+    life_.reset();
+    return StartSoon();
+  }
   life_->controller = *std::move(opened);
-  cluster_->last_token = life_->controller->state().token;
+  LearnTables();
   Tick();
 }
 
@@ -62,6 +83,22 @@ void SimController::Crash() {
   life_.reset();
 }
 
+void SimController::LearnTables() {
+  for (const auto& [uid, table] : life_->controller->state().tables) {
+    cluster_->tables.try_emplace(uid, table->record);
+  }
+}
+
+void SimController::StartSoon() {
+  cluster_->world->After(cluster_->world->Between(50ms, 800ms), [this] {
+    if (!process_.alive() && cluster_->Leader() == nullptr) Start();
+  });
+}
+
+void SimController::TroubleStore(Duration length) {
+  store_.TroubleUntil(cluster_->world->now() + length);
+}
+
 void SimController::LookWhoLeads() {
   if (life_ && cluster_->Leader() != this) Crash();
 }
@@ -70,6 +107,8 @@ void SimController::Count() {
   if (!life_) return;
   const placement::Counters& counters = life_->controller->counters();
   for (std::uint64_t done : counters.moves_done) cluster_->results.moved += done;
+  cluster_->results.rebalanced +=
+      counters.moves_done[static_cast<std::size_t>(placement::MoveKind::kBalance)];
   cluster_->results.repaired +=
       counters.moves_done[static_cast<std::size_t>(placement::MoveKind::kRepair)];
 }
@@ -134,14 +173,20 @@ void SimController::Do(const placement::Say& action) {
 }
 
 void SimController::Do(const placement::Deposed& action) {
-  if (cluster_->Leader() == this) {
+  if (cluster_->Leader() == this && !absl::IsUnknown(action.why)) {
     cluster_->world->Fail("the leader was deposed: " + action.why.ToString());
   }
-  cluster_->world->Trace(process_.name() + " was deposed");
+  cluster_->world->Trace(process_.name() + " was deposed: " + action.why.ToString());
   // The events of this life must not find it gone while they run.
   cluster_->world->After(0s, [this, life = process_.life()] {
-    if (process_.life() == life) Crash();
+    if (process_.life() != life) return;
+    Crash();
+    StartSoon();
   });
+}
+
+void SimController::HearHeat(const placement::HeatReport& report) {
+  if (life_) (void)life_->heat.Take(process_.Now(), report);
 }
 
 // ---- nodes ----
@@ -197,6 +242,7 @@ std::shared_ptr<Stream> SimController::Watch(Process* client, Epoch from,
 }
 
 void SimController::Do(const placement::MapChanged& action) {
+  LearnTables();
   for (auto& [id, watcher] : life_->watchers) {
     watcher.stream->Send(&process_,
                          [deliver = watcher.deliver, delta = action.delta] { deliver(*delta); });

@@ -8,8 +8,10 @@
 #include <optional>
 #include <string>
 
+#include "placement/heat/heat_board.h"
 #include "placement/ops/controller.h"
 #include "tests/simulation/cluster.h"
+#include "tests/simulation/sim_store.h"
 
 namespace engram::simulation {
 
@@ -23,6 +25,7 @@ class SimController {
   // Takes the store from whoever had it.
   void Start();
   void Crash();
+  void TroubleStore(Duration length);
   // As its election would: it looks now whether it still leads, and dies if not.
   void LookWhoLeads();
   // Null while the process is dead.
@@ -47,6 +50,8 @@ class SimController {
   // Called by a node's process. Nothing when nobody listens.
   std::optional<Link> Accept(Process* process, SimNode* node);
   void HearNode(std::uint64_t link, const NodeToController& message);
+  // Runs in this process: what a client read.
+  void HearHeat(const placement::HeatReport& report);
   // Called by a client's process: WatchMap.
   std::shared_ptr<Stream> Watch(Process* client, Epoch from,
                                 std::function<void(const MapDelta&)> deliver);
@@ -61,6 +66,7 @@ class SimController {
     std::function<void(const MapDelta&)> deliver;
   };
   struct Life {
+    placement::HeatBoard heat{std::chrono::seconds(2)};
     std::unique_ptr<placement::Controller> controller;
     std::map<std::uint64_t, NodeEnd> nodes;
     std::map<std::uint64_t, Watcher> watchers;
@@ -68,6 +74,10 @@ class SimController {
 
   void Feed(placement::Event event);
   void Tick();
+  // What a load whose answer was lost has made is a table, too.
+  void LearnTables();
+  // It reads everything anew some time later, unless another one leads then.
+  void StartSoon();
   void Do(const placement::SendToNode& action);
   void Do(const placement::CloseLink& action);
   void Do(const placement::Answer& action);
@@ -79,6 +89,7 @@ class SimController {
 
   Cluster* const cluster_;
   Process process_;
+  SimStore store_;
   std::uint64_t last_link_ = 0;
   std::uint64_t last_call_ = 0;
   std::unique_ptr<Life> life_;

@@ -54,15 +54,15 @@ void SimNode::Start() {
     path.one_sided = path.offloaded = true;
     options.paths.push_back(path);
   }
-  options.tiers = {{Tier::kDram, kCapacityBytes, 0, 0}};
+  options.tiers = {{Tier::kDram, CapacityFor(places_), 0, 0}};
   // A slice is a shard, and counts as a block of 256 rows: about four a second.
   options.scrub_bytes_per_second = 200'000;
   life_ =
       std::make_unique<Life>(std::move(options), &cluster_->world->random(), cluster_->rules.node);
   life_->memory = std::make_shared<NodeMemory>();
-  life_->memory->bytes.resize(kPlaces * kPlaceBytes);
+  life_->memory->bytes.resize(places_ * kPlaceBytes);
   cluster_->machines[address] = life_->memory;
-  for (std::uint64_t place = kPlaces; place > 0; --place) life_->free_places.push_back(place - 1);
+  for (std::uint64_t place = places_; place > 0; --place) life_->free_places.push_back(place - 1);
   JoinController();
   process_.After(cluster_->world->Between(100ms, 2s), [this] { ReadOwnMemory(); });
 }

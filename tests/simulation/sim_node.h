@@ -19,11 +19,12 @@ class SimClient;
 
 class SimNode {
  public:
-  static constexpr std::uint64_t kPlaces = 12;  // replicas the arena can hold
+  static constexpr std::uint64_t kPlaces = 12;  // replicas the arena can hold, usually
   static constexpr std::uint64_t kPlaceBytes = 12'800;
   // The planner leaves room for slabs: 2 MiB and a 128th of what is free.
-  static constexpr std::uint64_t kCapacityBytes =
-      (kPlaces * kPlaceBytes + (std::uint64_t{2} << 20)) * 128 / 127;
+  static constexpr std::uint64_t CapacityFor(std::uint64_t places) {
+    return (places * kPlaceBytes + (std::uint64_t{2} << 20)) * 128 / 127;
+  }
 
   SimNode(Cluster* cluster, std::string name, std::int64_t rate_ppm, Duration lease);
   ~SimNode();
@@ -54,6 +55,8 @@ class SimNode {
   // Ends every session stream, as a network that resets connections does.
   void SeverStreams();
   void SeverController();
+  // From the next start on.
+  void SetPlaces(std::uint64_t places) { places_ = places; }
 
  private:
   struct Held {
@@ -116,6 +119,7 @@ class SimNode {
   const std::string endpoint_;
   const Duration lease_;
   std::uint64_t starts_ = 0;
+  std::uint64_t places_ = kPlaces;
   std::uint64_t last_stream_ = 0;
   std::unique_ptr<Life> life_;
 };

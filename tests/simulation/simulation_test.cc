@@ -51,6 +51,8 @@ TEST(Simulation, DeliversNoWrongRowAndServesAgainAfterEveryTrouble) {
     EXPECT_GT(all.flipped, 0u);
     EXPECT_GT(all.withdrawn, 0u);
     EXPECT_GT(all.takeovers, 0u);
+    EXPECT_GT(all.store_troubles, 0u);
+    EXPECT_GT(all.rebalanced, 0u);
   }
   for (const NamedCount& one : kCounts) {
     std::printf("%s %llu\n", one.name, static_cast<unsigned long long>(all.*one.count));

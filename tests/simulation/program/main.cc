@@ -25,7 +25,8 @@ constexpr char kUsage[] =
     "  --seed S       run one seed\n"
     "  --trace        print its history\n\n"
     "history, as a failure prints it:\n"
-    "  --without TROUBLE,...  --trouble_ms N  --nodes N  --clients N  --tables N\n";
+    "  --only TROUBLE,...  --without TROUBLE,...  --trouble_ms N  --nodes N  --clients N  --tables "
+    "N\n";
 
 constexpr std::size_t kMostShrunk = 3;     // seeds
 constexpr std::size_t kMostShrinks = 120;  // runs a seed
@@ -93,10 +94,9 @@ Arguments Parse(const std::vector<std::string>& words) {
 
 // INTERFACES 6, then everything that was counted.
 std::string Json(std::uint64_t seeds, std::size_t failed, const Results& all) {
-  std::string out =
-      absl::StrCat("{\"seeds\": ", seeds,
-                   ", \"reads\": ", all.rows_right + all.rows_wrong + all.rows_failed,
-                   ", \"failed_seeds\": ", failed);
+  std::string out = absl::StrCat("{\"seeds\": ", seeds,
+                                 ", \"reads\": ", all.rows_right + all.rows_wrong + all.rows_failed,
+                                 ", \"failed_seeds\": ", failed);
   for (const NamedCount& one : kCounts) {
     absl::StrAppend(&out, ", \"", one.name, "\": ", all.*one.count);
   }
@@ -132,7 +132,7 @@ void ReportFailure(const ScenarioOptions& like, const SeedReport& report, bool s
 int Run(const Arguments& arguments) {
   Results all;
   std::vector<SeedReport> failed;
-  RunSeeds(arguments.like, arguments.first, arguments.seeds, arguments.jobs,
+  RunSeeds(arguments.like, arguments.first, arguments.seeds, arguments.jobs, false,
            [&](const SeedReport& report) {
              all += report.results;
              if (!report.failure.empty()) failed.push_back(report);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <vector>
 
@@ -44,8 +45,9 @@ void RunOne(int fd, ScenarioOptions options, std::uint64_t seed) {
 // Every `stride`th seed from `next` on, in a child whose reports come through `fd`.
 class Worker {
  public:
-  Worker(const ScenarioOptions& like, std::uint64_t next, std::uint64_t end, std::uint64_t stride)
-      : like_(like), next_(next), end_(end), stride_(stride) {
+  Worker(const ScenarioOptions& like, std::uint64_t next, std::uint64_t end, std::uint64_t stride,
+         bool quiet)
+      : like_(like), next_(next), end_(end), stride_(stride), quiet_(quiet) {
     Begin();
   }
 
@@ -71,6 +73,7 @@ class Worker {
     ENGRAM_CHECK(child_ >= 0);
     if (child_ == 0) {
       close(ends[0]);
+      if (quiet_ && std::freopen("/dev/null", "w", stderr) == nullptr) _exit(3);
       for (std::uint64_t seed = next_; seed < end_; seed += stride_) RunOne(ends[1], like_, seed);
       _exit(0);
     }
@@ -85,8 +88,10 @@ class Worker {
     waitpid(child_, &status, 0);
     if (!running_) return;
     running_ = false;
-    report({next_, {}, absl::StrCat("the process ended: ",
-                                    WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "exit")});
+    report({next_,
+            {},
+            absl::StrCat("the process ended: ",
+                         WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "exit")});
     next_ += stride_;
     Begin();
   }
@@ -94,6 +99,7 @@ class Worker {
   const ScenarioOptions like_;
   std::uint64_t next_;
   const std::uint64_t end_, stride_;
+  const bool quiet_;
   bool running_ = false;
   pid_t child_ = -1;
   int fd_ = -1;
@@ -102,9 +108,10 @@ class Worker {
 }  // namespace
 
 void RunSeeds(const ScenarioOptions& like, std::uint64_t first, std::uint64_t count,
-              std::size_t jobs, const std::function<void(const SeedReport&)>& done) {
+              std::size_t jobs, bool quiet, const std::function<void(const SeedReport&)>& done) {
   std::vector<Worker> workers;
-  for (std::size_t i = 0; i < jobs; ++i) workers.emplace_back(like, first + i, first + count, jobs);
+  for (std::size_t i = 0; i < jobs; ++i)
+    workers.emplace_back(like, first + i, first + count, jobs, quiet);
   for (;;) {
     std::vector<pollfd> waits;
     std::vector<Worker*> of;
@@ -123,7 +130,7 @@ void RunSeeds(const ScenarioOptions& like, std::uint64_t first, std::uint64_t co
 
 SeedReport RunAlone(const ScenarioOptions& options) {
   SeedReport result;
-  RunSeeds(options, options.seed, 1, 1, [&](const SeedReport& report) { result = report; });
+  RunSeeds(options, options.seed, 1, 1, true, [&](const SeedReport& report) { result = report; });
   return result;
 }
 

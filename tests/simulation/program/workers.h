@@ -16,10 +16,11 @@ struct SeedReport {
   std::string failure;  // the first one; empty: none
 };
 
-// One history in a process of its own.
+// One history in a process of its own, which says nothing.
 SeedReport RunAlone(const ScenarioOptions& options);
-// `like` with the seeds [first, first + count), `jobs` at a time. `done` is called for each.
+// `like` with the seeds [first, first + count), `jobs` at a time. `quiet`: what they
+// print is thrown away. `done` is called for each.
 void RunSeeds(const ScenarioOptions& like, std::uint64_t first, std::uint64_t count,
-              std::size_t jobs, const std::function<void(const SeedReport&)>& done);
+              std::size_t jobs, bool quiet, const std::function<void(const SeedReport&)>& done);
 
 }  // namespace engram::simulation
