@@ -19,6 +19,7 @@
 #include "absl/strings/strip.h"
 #include "client/ctl/units.h"
 #include "engram/settings/units.h"
+#include "fabric/ofi/rdma_ports.h"
 
 namespace engram::ctl {
 namespace {
@@ -199,6 +200,34 @@ Check CheckFabrics(const Host& host) {
   return check;
 }
 
+std::vector<Check> CheckRdma(const Host& host) {
+  std::vector<Check> checks;
+  for (const fabric::ofi::RdmaPort& port : fabric::ofi::ListRdmaPorts(host.root)) {
+    Check check{absl::StrCat("rdma ", port.name()), Verdict::kOk, port.state, ""};
+    for (const std::string& part : {port.link_layer, port.rate}) {
+      if (!part.empty()) absl::StrAppend(&check.value, ", ", part);
+    }
+    const auto addresses = host.addresses && !port.interface.empty()
+                               ? host.addresses(port.interface)
+                               : std::vector<std::string>{};
+    if (!port.interface.empty()) absl::StrAppend(&check.value, ", ", port.interface);
+    if (!addresses.empty()) absl::StrAppend(&check.value, " ", absl::StrJoin(addresses, " "));
+    absl::StrAppend(&check.value, ", ", port.gids.size(), " GIDs");
+    if (port.numa_node >= 0) absl::StrAppend(&check.value, ", NUMA node ", port.numa_node);
+    if (!port.active()) {
+      check.verdict = Verdict::kWarn;
+      check.advice = "the port is not active: see the cable, the switch, and `rdma link`";
+    } else if (addresses.empty() || port.gids.empty()) {
+      check.verdict = Verdict::kWarn;
+      check.advice =
+          "verbs connections are made by IP address: give the port's interface one (`ip addr`), or "
+          "name another port with --ofi-host";
+    }
+    checks.push_back(std::move(check));
+  }
+  return checks;
+}
+
 Check CheckTmpfs(const Host& host) {
   Check check{"/dev/shm", Verdict::kOk, "", ""};
   const auto space = host.space("/dev/shm");
@@ -318,8 +347,11 @@ std::vector<Check> RunChecks(const Host& host) {
   constexpr std::uint16_t kDefaultPort = 7700;
   std::vector<Check> checks{CheckMemory(host), CheckMemlock(host)};
   for (Check& check : CheckHugePages(host)) checks.push_back(std::move(check));
-  for (Check check : {CheckNuma(host), CheckCxl(host), CheckFabrics(host), CheckTmpfs(host),
-                      CheckOpenFiles(host), CheckPort(host, kDefaultPort)}) {
+  for (Check check : {CheckNuma(host), CheckCxl(host), CheckFabrics(host)}) {
+    checks.push_back(std::move(check));
+  }
+  for (Check& check : CheckRdma(host)) checks.push_back(std::move(check));
+  for (Check check : {CheckTmpfs(host), CheckOpenFiles(host), CheckPort(host, kDefaultPort)}) {
     checks.push_back(std::move(check));
   }
   for (Check& check : CheckLoopback(host)) checks.push_back(std::move(check));

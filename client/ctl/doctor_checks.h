@@ -46,6 +46,8 @@ struct Host {
   std::function<std::int64_t()> unix_seconds;
   // libfabric providers that can be opened for remote reads, by name.
   std::function<absl::StatusOr<std::vector<std::string>>()> fabric_providers;
+  // IP addresses of a network interface.
+  std::function<std::vector<std::string>(const std::string& interface)> addresses;
   // The version of UCX, where it is installed.
   std::function<absl::StatusOr<std::string>()> ucx_version;
 
@@ -57,6 +59,8 @@ std::vector<Check> CheckHugePages(const Host& host);
 Check CheckNuma(const Host& host);
 Check CheckCxl(const Host& host);
 Check CheckFabrics(const Host& host);
+// One a port: state, link, interface and addresses, GIDs, NUMA node. None without an RDMA device.
+std::vector<Check> CheckRdma(const Host& host);
 Check CheckTmpfs(const Host& host);
 Check CheckMemory(const Host& host);
 Check CheckOpenFiles(const Host& host);

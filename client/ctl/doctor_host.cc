@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/ctl/doctor_checks.h"
+#include "fabric/ofi/rdma_ports.h"
 
 namespace engram::ctl {
 namespace {
@@ -111,6 +112,7 @@ Host Host::Real() {
   host.loopback = ConnectToSelf;
   host.bind = BindPort;
   host.io_uring = TryIoUring;
+  host.addresses = fabric::ofi::AddressesOf;
   host.unix_seconds = [] { return static_cast<std::int64_t>(std::time(nullptr)); };
   return host;
 }

@@ -42,11 +42,11 @@ struct PoolOptions {
   std::optional<FabricKind> fabric;  // read only over this one
   Duration connect_timeout = std::chrono::seconds(5);
   fabric::WaitMode wait;
-  // The libfabric provider and the address of its interface, where ofi is forced. Otherwise ofi is
-  // used only on a host with an RDMA device, with the provider of those: emulated one-sided reads
-  // are slower than the stream.
+  // The libfabric provider, where ofi is forced. Otherwise ofi is used only on a host with an RDMA
+  // device, with the provider of those: emulated one-sided reads are slower than the stream. Then
+  // the address of its interface, an RDMA device ("mlx5_0", "mlx5_0:2"), or "auto".
   std::string ofi_provider = "tcp;ofi_rxm";
-  std::string ofi_bind = "127.0.0.1";
+  std::string ofi_bind = "auto";
   // As UCX_TLS and UCX_NET_DEVICES. ucx is used where it is forced, or transports are named. Empty
   // transports: UCX chooses.
   std::string ucx_transports;

@@ -8,3 +8,7 @@ packages_build=(
 packages_test=(
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev iproute2 strace zstd jq python3-venv patchelf etcd-server etcd-client openssl iptables
 )
+# What ./dev vm boots and puts into its guests.
+packages_vm=(
+  qemu-system-x86 seabios busybox-static kmod iproute2 rdma-core ibverbs-providers ndctl daxctl numactl
+)

@@ -23,11 +23,12 @@ bool IsRefusal(int error) {
 }  // namespace
 
 Link::Link(std::shared_ptr<const Provider> provider, std::shared_ptr<const OfiPeer> peer,
-           Duration connect_timeout, ReadSink* sink)
+           Duration connect_timeout, ReadSink* sink, PostCounters* counters)
     : ReadLink(sink),
       provider_(std::move(provider)),
       peer_(std::move(peer)),
-      connect_timeout_(connect_timeout) {}
+      connect_timeout_(connect_timeout),
+      counters_(counters) {}
 
 Link::~Link() {
   Settle();
@@ -197,8 +198,9 @@ void Link::PostWaiting() {
     message.rma_iov = remote_.data();
     message.rma_iov_count = reads;
     message.context = &bundle->context;
-    // The doorbell rings with the last of the batch.
-    const bool more = reads < waiting().size();
+    // The doorbell rings with the last of the batch, and with the last that the provider has room
+    // for: what is held back behind FI_MORE frees no room.
+    const bool more = reads < waiting().size() && in_flight_.size() < provider_->messages_at_once();
     const ssize_t rc =
         fi_readmsg(endpoint_.ep.get(), &message, FI_COMPLETION | (more ? FI_MORE : 0));
     if (rc == -FI_EAGAIN) {
@@ -210,6 +212,9 @@ void Link::PostWaiting() {
       Retire(bundle);
       return End(ReadStatus::kUnreachable);
     }
+    ++counters_->messages;
+    ++counters_->completions;
+    if (!more) ++counters_->doorbells;
     Posted(reads);
     stuck_deadline_ = Instant::max();
   }

@@ -28,10 +28,17 @@ struct Bundle {
   bool is_hello = false;
 };
 
+// What a queue has asked of its provider, all links together.
+struct PostCounters {
+  std::uint64_t messages = 0;     // fi_readmsg calls that were taken
+  std::uint64_t doorbells = 0;    // of them without FI_MORE: the end of a chain
+  std::uint64_t completions = 0;  // asked for
+};
+
 class Link final : public ReadLink {
  public:
   Link(std::shared_ptr<const Provider> provider, std::shared_ptr<const OfiPeer> peer,
-       Duration connect_timeout, ReadSink* sink);
+       Duration connect_timeout, ReadSink* sink, PostCounters* counters);
   ~Link() override;
 
   void Drive() override;
@@ -60,6 +67,7 @@ class Link final : public ReadLink {
   const std::shared_ptr<const OfiPeer> peer_;
   const Duration connect_timeout_;
   const SystemClock clock_{};
+  PostCounters* const counters_;  // outlives the link
 
   State state_ = State::kClosed;
   Instant greet_deadline_;

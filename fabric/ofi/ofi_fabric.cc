@@ -47,11 +47,12 @@ absl::StatusOr<PeerId> OfiFabric::AddPeer(const PeerAddress& address, Instant de
       status = outcome;
     }
   } marker;
+  PostCounters posts;
   HelloRegion landed;
   auto registered = Register(std::as_writable_bytes(std::span(&landed, 1)), {});
   if (!registered.ok()) return registered.status();
   const Duration patience = deadline - SystemClock::Get().Now();
-  Link link(provider_, peer, std::min(patience, options_.connect_timeout), &marker);
+  Link link(provider_, peer, std::min(patience, options_.connect_timeout), &marker, &posts);
   ReadOp op;
   op.region = {PeerId(), peer->location.hello_address, sizeof landed, peer->location.hello_key};
   op.length = sizeof landed;

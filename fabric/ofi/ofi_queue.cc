@@ -18,13 +18,14 @@ OfiQueue::OfiQueue(std::shared_ptr<const Provider> provider, std::shared_ptr<Ofi
       timer_(timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)) {}
 
 OfiQueue::~OfiQueue() {
+  Close();  // the links look at posts_
   if (timer_ >= 0) close(timer_);
 }
 
 std::unique_ptr<ReadLink> OfiQueue::OpenLink(PeerId peer) {
   std::shared_ptr<const OfiPeer> known = peers_->Find(peer);
   if (known == nullptr) return nullptr;
-  return std::make_unique<Link>(provider_, std::move(known), connect_timeout_, this);
+  return std::make_unique<Link>(provider_, std::move(known), connect_timeout_, this, &posts_);
 }
 
 int OfiQueue::ArmWait() {

@@ -10,6 +10,7 @@
 #include <memory>
 
 #include "fabric/link_queue.h"
+#include "fabric/ofi/link.h"
 #include "fabric/ofi/ofi_fabric.h"
 
 namespace engram::fabric::ofi {
@@ -24,6 +25,8 @@ class OfiQueue final : public LinkQueue {
 
   int ArmWait() override;
 
+  const PostCounters& posts() const { return posts_; }
+
  protected:
   std::unique_ptr<ReadLink> OpenLink(PeerId peer) override;
 
@@ -31,6 +34,7 @@ class OfiQueue final : public LinkQueue {
   const std::shared_ptr<const Provider> provider_;
   const std::shared_ptr<OfiPeers> peers_;
   const Duration connect_timeout_;
+  PostCounters posts_;
   int timer_ = -1;
 };
 

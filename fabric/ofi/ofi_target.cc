@@ -51,9 +51,7 @@ absl::StatusOr<std::unique_ptr<OfiTarget>> OfiTarget::Open(const OfiTargetOption
     MutexLock lock(&target->mutex_);
     target->location_ = std::move(location);
   }
-  if (target->info_.target_progress) {
-    target->thread_ = std::thread([raw = target.get()] { raw->Progress(); });
-  }
+  target->thread_ = std::thread([raw = target.get()] { raw->Progress(); });
   return target;
 }
 
@@ -114,7 +112,8 @@ void OfiTarget::Hide(std::uint64_t key) {
     MutexLock lock(&mutex_);
     if (regions_.erase(key) == 0) return;
   }
-  if (!thread_.joinable()) return;
+  // A NIC refuses what is deregistered; a program may be in the middle of answering.
+  if (!info_.target_progress) return;
   const std::uint64_t before = turns_.load(std::memory_order_acquire);
   while (turns_.load(std::memory_order_acquire) < before + 2 &&
          !stop_.load(std::memory_order_acquire)) {

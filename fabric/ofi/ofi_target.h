@@ -1,5 +1,6 @@
 // The owner's side of libfabric one-sided reads: registered memory, and a thread that drives the
-// provider where reads need the target's CPU (everywhere but on RDMA hardware).
+// provider. Everywhere but on RDMA hardware it answers the reads; there it only lets new readers
+// connect and looks at connections that end, and reads go on when it stands still.
 //
 // Keys are bearer tokens: whoever knows a key and the address can read, so sessions are not checked
 // here and Hide is the only revocation. Each start has a new endpoint address. Thread-safe.

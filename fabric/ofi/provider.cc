@@ -18,6 +18,7 @@
 #include "engram/random.h"
 #include "fabric/card.h"
 #include "fabric/memory.h"
+#include "fabric/ofi/rdma_ports.h"
 
 namespace engram::fabric::ofi {
 namespace {
@@ -39,13 +40,6 @@ Info Hints(const Libfabric& library, const std::string& provider, bool device_me
   hints->domain_attr->av_type = FI_AV_UNSPEC;
   if (!provider.empty()) hints->fabric_attr->prov_name = strdup(provider.c_str());
   return hints;
-}
-
-bool IsOffloaded(const std::string& provider) {
-  for (const char* prefix : {"verbs", "efa", "cxi", "opx", "psm3"}) {
-    if (provider.rfind(prefix, 0) == 0) return true;
-  }
-  return false;
 }
 
 // Sorted, each once.
@@ -72,8 +66,11 @@ absl::StatusOr<std::shared_ptr<Provider>> Provider::Open(const ProviderOptions& 
   provider->name_ = options.provider;
   provider->library_ = *library;
   if (provider->is_shm()) RemoveStaleShmFiles();
+  auto binding = ResolveBinding(options.provider, options.bind);
+  if (!binding.ok()) return binding.status();
   const Info hints = Hints(**library, options.provider, options.device_memory);
-  const char* node = provider->is_shm() || options.bind.empty() ? nullptr : options.bind.c_str();
+  if (!binding->domain.empty()) hints->domain_attr->name = strdup(binding->domain.c_str());
+  const char* node = binding->node.empty() ? nullptr : binding->node.c_str();
   fi_info* info = nullptr;
   const int error = (*library)->getinfo(kApiVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
                                         hints.get(), &info);
@@ -106,7 +103,7 @@ absl::Status Provider::OpenDomain() {
   virtual_addresses_ = (mode & FI_MR_VIRT_ADDR) != 0;
   provider_keys_ = (mode & FI_MR_PROV_KEY) != 0;
   local_ = (mode & FI_MR_LOCAL) != 0;
-  offloaded_ = IsOffloaded(name_);
+  offloaded_ = IsRdmaProvider(name_);
   return absl::OkStatus();
 }
 
@@ -126,6 +123,10 @@ std::uint32_t Provider::remote_iov_limit() const {
 
 std::uint64_t Provider::max_message_bytes() const {
   return std::min<std::uint64_t>(info_->ep_attr->max_msg_size, kMaxReadBytes);
+}
+
+std::size_t Provider::messages_at_once() const {
+  return std::max<std::size_t>(info_->tx_attr->size, 1);
 }
 
 FabricInfo Provider::Describe() const {

@@ -35,7 +35,8 @@ using Fid = std::unique_ptr<T, FidClose>;
 
 struct ProviderOptions {
   std::string provider = "tcp;ofi_rxm";
-  std::string bind = "127.0.0.1";  // address of the interface; not used by shm
+  // Address of the interface, an RDMA device, or "auto" (rdma_ports.h); not used by shm.
+  std::string bind = "auto";
   // Opened with FI_HMEM, so that memory of a GPU can be registered, and reads land there from the
   // NIC or not at all: never through a copy by the provider.
   bool device_memory = false;
@@ -67,6 +68,8 @@ class Provider {
   std::uint32_t local_iov_limit() const;
   std::uint32_t remote_iov_limit() const;
   std::uint64_t max_message_bytes() const;
+  // Messages that an endpoint takes before it pushes back.
+  std::size_t messages_at_once() const;
   bool needs_local_registration() const { return local_; }
   bool is_shm() const { return name_ == "shm"; }
   // The target's NIC serves reads without the target's program.

@@ -200,8 +200,9 @@ std::vector<Setting> FabricSettings() {
        ""},
       {"ofi_host",
        SettingType::kText,
-       "127.0.0.1",
-       "Address on which the ofi fabric listens.",
+       "auto",
+       "Where the ofi fabric listens: an address, an RDMA device (mlx5_0, mlx5_0:2), or auto: the "
+       "first active RDMA port, 127.0.0.1 without RDMA.",
        {},
        "",
        ""},

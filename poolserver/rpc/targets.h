@@ -22,7 +22,7 @@ struct TargetSettings {
   bool insecure_listen = false;
   std::string runtime_dir;  // of the mapped socket; empty: an abstract name
   std::vector<std::string> ofi_providers;
-  std::string ofi_host = "127.0.0.1";  // where ofi listens
+  std::string ofi_host = "auto";       // where ofi listens: an address, an RDMA device, or auto
   std::string ucx_transports;          // as UCX_TLS; empty: UCX chooses
   std::string ucx_devices = "lo";      // as UCX_NET_DEVICES
   std::string ucx_host = "127.0.0.1";  // where ucx listens

@@ -108,6 +108,32 @@ TEST_F(DoctorTest, ADaxDeviceWithoutItsFileWarns) {
   EXPECT_NE(check.value.find("/dev/dax0.0 250.0MiB"), std::string::npos) << check.value;
 }
 
+TEST_F(DoctorTest, RdmaPortsAreNamedWithWhatAConnectionNeeds) {
+  EXPECT_TRUE(CheckRdma(host_).empty());
+  const std::string port = "/sys/class/infiniband/mlx5_0/ports/1/";
+  Write(port + "state", "4: ACTIVE\n");
+  Write(port + "link_layer", "Ethernet\n");
+  Write(port + "rate", "100 Gb/sec (4X EDR)\n");
+  Write(port + "gids/0", "fe80:0000:0000:0000:5054:00ff:fe00:0001\n");
+  Write(port + "gids/1", "0000:0000:0000:0000:0000:0000:0000:0000\n");
+  Write(port + "gid_attrs/ndevs/0", "eth1\n");
+  Write(port + "gid_attrs/types/0", "RoCE v2\n");
+  Write("/sys/class/infiniband/mlx5_0/device/numa_node", "1\n");
+  host_.addresses = [](const std::string& interface) {
+    return std::vector<std::string>{interface == "eth1" ? "10.0.0.7" : "wrong"};
+  };
+  std::vector<Check> checks = CheckRdma(host_);
+  ASSERT_EQ(checks.size(), 1u);
+  EXPECT_EQ(checks[0].name, "rdma mlx5_0:1");
+  EXPECT_EQ(checks[0].verdict, Verdict::kOk) << checks[0].advice;
+  EXPECT_EQ(checks[0].value,
+            "ACTIVE, Ethernet, 100 Gb/sec (4X EDR), eth1 10.0.0.7, 1 GIDs, NUMA node 1");
+  host_.addresses = [](const std::string&) { return std::vector<std::string>{}; };
+  EXPECT_EQ(CheckRdma(host_)[0].verdict, Verdict::kWarn);
+  Write(port + "state", "1: DOWN\n");
+  EXPECT_NE(CheckRdma(host_)[0].advice.find("not active"), std::string::npos);
+}
+
 TEST_F(DoctorTest, FabricsListProvidersAndRdmaDevices) {
   Write("/sys/class/infiniband/mlx5_0/node_guid", "0\n");
   const Check check = CheckFabrics(host_);

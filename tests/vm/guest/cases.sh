@@ -1,0 +1,52 @@
+# Words that every suite uses. What a suite did goes to ttyS1, one line each, in the form that tests/vm/guest.py reads.
+
+# Debian's busybox prefers its own programs to those of PATH.
+ip() { /usr/bin/ip "$@"; }
+modprobe() { /sbin/modprobe "$@"; }
+
+say() { printf '%s\n' "$*" >/dev/ttyS1; }
+uptime_seconds() { cut -d' ' -f1 /proc/uptime; }
+# What the table says beside the case's outcome.
+detail() { printf '%s' "$*" >/tmp/detail; }
+# Ends a case that cannot pass.
+refuse() {
+  detail "$*"
+  echo "FAILED: $*"
+  return 1
+}
+
+# case_of "name" function...: runs it; 0 passes, 77 skips, anything else fails and its output is shown.
+case_of() {
+  local name=$1 outcome code
+  shift
+  say "case $(uptime_seconds) $name"
+  : >/tmp/detail
+  "$@" >/tmp/case.log 2>&1
+  code=$?
+  cat /tmp/case.log
+  case $code in 0) outcome=pass ;; 77) outcome=skip ;; *) outcome=FAIL ;; esac
+  if [ $outcome = FAIL ]; then
+    for log in /tmp/case.log /tmp/*.program.log; do
+      [ -s "$log" ] || continue
+      say "log --- $log"
+      tail -n 40 "$log" | while IFS= read -r line; do say "log $line"; done
+    done
+  fi
+  say "end $(uptime_seconds) $outcome $(cat /tmp/detail)"
+  return $code
+}
+
+# wait_until SECONDS command...: until it succeeds.
+wait_until() {
+  local limit=$(($(date +%s) + $1))
+  shift
+  until "$@"; do
+    [ "$(date +%s)" -ge "$limit" ] && return 1
+    sleep 0.2
+  done
+}
+
+load_modules() {
+  local name
+  for name in "$@"; do modprobe "$name" || { echo "modprobe $name failed"; return 1; }; done
+}

@@ -1,0 +1,58 @@
+# A small pool in the guest: a controller, a node, a synthetic table, and a client that reads when it is told to.
+TABLE=rows@1
+LEASE=30
+
+# start_controller ADDRESS
+start_controller() {
+  export ENGRAM_ENDPOINT=$1:7700
+  engram-placement --listen "$1:7700" --insecure-listen true --state-file /tmp/placement.db --metrics-listen "" \
+    >/tmp/controller.program.log 2>&1 &
+  wait_until 60 engramctl get nodes >/dev/null 2>&1
+}
+
+# start_node ADDRESS flags...: its process id is in /tmp/node.pid.
+start_node() {
+  local address=$1
+  shift
+  engram-poolserver --node-id node-a --controller "$ENGRAM_ENDPOINT" --listen "$address:0" --stream-listen "$address:0" \
+    --insecure-listen true --lease ${LEASE}s --scrub-rate 0 "$@" >/tmp/node.program.log 2>&1 &
+  echo $! >/tmp/node.pid
+  wait_until 60 grep -q "serves at" /tmp/node.program.log || return 1
+  grep "serves at" /tmp/node.program.log
+}
+
+load_table() {
+  echo '{"model": "deepseek-v4.1", "engram_vocab_size": 3000, "layers": [1, 14], "seed": 7}' >/tmp/spec.json
+  wait_until 60 engramctl load table $TABLE --synthetic /tmp/spec.json --wait --timeout 120s && engramctl get tables
+}
+
+# open_reader NAME FABRIC: a client that keeps its session; `ask NAME command...` drives it.
+open_reader() {
+  mkfifo "/tmp/$1.in" || return 1
+  : >"/tmp/$1.out"
+  engram_vm_reader "$ENGRAM_ENDPOINT" $TABLE "$2" <"/tmp/$1.in" >"/tmp/$1.out" 2>"/tmp/$1.program.log" &
+  echo $! >"/tmp/$1.pid"
+  sleep 100000 >"/tmp/$1.in" & # holds the other end open
+  wait_until 60 grep -q open "/tmp/$1.out"
+}
+
+lines_of() { wc -l <"$1"; }
+more_lines() { [ "$(lines_of "$1")" -gt "$2" ]; }
+
+# ask NAME command...: prints its answer; 0 when it is "ok".
+ask() {
+  local name=$1 before
+  shift
+  before=$(lines_of "/tmp/$name.out")
+  echo "$*" >"/tmp/$name.in"
+  wait_until 200 more_lines "/tmp/$name.out" "$before" || { echo "no answer to: $*"; return 1; }
+  tail -n 1 "/tmp/$name.out" | tee /tmp/answer
+  grep -q ^ok /tmp/answer
+}
+# A field of the last answer.
+answer() { sed -n "s/.* $1=\([^ ]*\).*/\1/p" /tmp/answer; }
+
+state_of() { cut -d' ' -f3 "/proc/$1/stat"; }
+# Ticks of processor time that a process has used, all threads.
+ticks_of() { cut -d' ' -f14,15 "/proc/$1/stat" | tr ' ' '+'; }
+is_stopped() { [ "$(state_of "$1")" = T ]; }

@@ -1,0 +1,85 @@
+# One guest with a soft-RoCE device: everything that needs no second host.
+. /suites/rdma_device.sh
+. /suites/pool.sh
+ADDRESS=10.8.0.1
+
+on_dummy() {
+  load_modules dummy && ip link add eth0 type dummy && make_rdma_device eth0 $ADDRESS
+}
+
+doctor() {
+  engramctl doctor >/tmp/doctor
+  cat /tmp/doctor
+  grep -q "rxe0:1 *ACTIVE" /tmp/doctor || refuse "doctor does not name the port"
+  detail "$(sed -n 's/.*\(rxe0:1 *ACTIVE.*\)/\1/p' /tmp/doctor | head -n 1)"
+}
+
+pool_over_verbs() {
+  start_controller $ADDRESS || refuse "no controller" || return 1
+  start_node $ADDRESS --memory 256MiB --fabrics stream,ofi --ofi-providers "verbs;ofi_rxm" --ofi-host rxe0 ||
+    refuse "no node" || return 1
+  load_table || refuse "no table" || return 1
+  ENGRAM_OFI_PROVIDER="verbs;ofi_rxm" open_reader verbs ofi || refuse "no reader" || return 1
+  ask verbs read 2000 30 || refuse "$(cat /tmp/answer)" || return 1
+  detail "$(answer rows) rows right, 0 wrong, lease $LEASE s"
+}
+
+# The node's program stands still; its memory is read all the same.
+frozen_node() {
+  local pid before after
+  pid=$(cat /tmp/node.pid)
+  ask verbs read 256 30 || return 1
+  kill -STOP "$pid" && wait_until 5 is_stopped "$pid" || return 1
+  before=$(ticks_of "$pid")
+  ask verbs read 10000 20
+  answered=$?
+  after=$(ticks_of "$pid")
+  is_stopped "$pid" || refuse "the node ran" || return 1
+  [ $answered = 0 ] || refuse "$(cat /tmp/answer)" || return 1
+  [ "$before" = "$after" ] || refuse "the node used processor time: $before, then $after" || return 1
+  detail "$(answer rows) rows right, 0 wrong in $(answer ms) ms; the node was stopped and used 0 ticks"
+}
+
+# The same node, still frozen: a fabric that needs its program gets nothing.
+frozen_node_over_stream() {
+  local pid
+  pid=$(cat /tmp/node.pid)
+  kill -CONT "$pid"
+  open_reader stream stream || refuse "no reader" || return 1
+  ask stream read 256 30 || return 1
+  kill -STOP "$pid" && wait_until 5 is_stopped "$pid" || return 1
+  if ask stream read 256 2; then refuse "rows came from a stopped program"; return 1; fi
+  detail "0 rows in 2 s, as it must be"
+}
+
+# Reads end with the lease, not with the memory.
+lease_ends() {
+  local pid
+  pid=$(cat /tmp/node.pid)
+  ask verbs read 256 5 || refuse "ended before the lease: $(cat /tmp/answer)" || return 1
+  is_stopped "$pid" || return 1
+  sleep $((LEASE + 2))
+  if ask verbs read 256 3; then refuse "rows were delivered without a lease"; return 1; fi
+  kill -CONT "$pid"
+  ask verbs again 256 60 || refuse "not readable after it woke: $(cat /tmp/answer)" || return 1
+  detail "no row after $LEASE s without renewal; readable again $(answer ms) ms after the node woke"
+}
+
+link_flap() {
+  ask verbs again 256 60 || return 1
+  (sleep 1 && ip link set eth0 down && sleep 3 && ip link set eth0 up) &
+  ask verbs again 40000 90 || refuse "$(cat /tmp/answer)" || return 1
+  wait $!
+  ask verbs again 2000 60 || refuse "after: $(cat /tmp/answer)" || return 1
+  detail "40000 rows right around 3 s without link, $(answer tries) tries"
+}
+
+case_of "an RDMA device appears" on_dummy
+case_of "doctor names it" doctor
+case_of "a pool over verbs" pool_over_verbs && {
+  case_of "10,000 rows of a frozen node" frozen_node
+  case_of "a frozen node over stream" frozen_node_over_stream
+  case_of "the lease ends the reads" lease_ends
+  case_of "link down under reads" link_flap
+}
+case_of "conformance of ofi over verbs" conformance ofi_verbs

@@ -1,0 +1,106 @@
+"""Builds guests, runs the suites in them, prints one table. `./dev vm --help` says how it is used."""
+import argparse
+import pathlib
+import shutil
+import sys
+import time
+
+import image
+import kernel
+import suites
+from guest import Guest
+
+PROGRAMS = ["engram-placement", "engram-poolserver", "engramctl", "engram_conformance_test", "engram_vm_reader"]
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="./dev vm", description="Runs RDMA and CXL for real: soft-RoCE and emulated "
+                                     "CXL devices in QEMU guests without hardware virtualisation.")
+    parser.add_argument("suite", nargs="*", help=f"of {', '.join(suites.SUITES)} (default: {' '.join(suites.DEFAULT)})")
+    parser.add_argument("--all", action="store_true", help="every suite")
+    parser.add_argument("--keep", action="store_true", help="keep consoles, disks and command lines in build/vm/SUITE")
+    parser.add_argument("--shell", action="store_true", help="a shell on the console when the (one) suite is over")
+    wanted = parser.parse_args()
+    unknown = [name for name in wanted.suite if name not in suites.SUITES]
+    if unknown:
+        parser.error(f"there is no suite {', '.join(unknown)}; there are {', '.join(suites.SUITES)}")
+    if wanted.all:
+        wanted.suite = list(suites.SUITES)
+    wanted.suite = wanted.suite or suites.DEFAULT
+    if wanted.shell and (len(wanted.suite) != 1 or len(suites.SUITES[wanted.suite[0]](pathlib.Path("."))) != 1):
+        parser.error("--shell wants one suite of one guest")
+    return wanted
+
+
+def run_suite(name, work, the_kernel, initramfs, shell):
+    """Starts the suite's guests one after the other, waits for them; their cases."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    guests = []
+    try:
+        for machine in suites.SUITES[name](work):
+            folder = work / (machine.role or "guest")
+            guests.append(Guest(machine, the_kernel, initramfs, folder, shell).start(shell))
+            time.sleep(0.3)  # the first one listens for the second
+        shown = 0
+        while any([guest.running() for guest in guests]):
+            time.sleep(0.2)
+            shown = show(guests, shown)
+        show(guests, shown)
+    finally:
+        for guest in guests:
+            guest.end()
+    return [case for guest in guests for case in guest.cases()]
+
+
+def show(guests, shown):
+    """Tells a person at a terminal which case runs."""
+    cases = [case for guest in guests for case in guest.cases()]
+    if sys.stderr.isatty() and len(cases) > shown:
+        print(f"\r\033[K{cases[-1].suite}: {cases[-1].name}", end="", file=sys.stderr, flush=True)
+    return len(cases)
+
+
+def print_table(cases):
+    if sys.stderr.isatty():
+        print("\r\033[K", end="", file=sys.stderr)
+    suite = max(len(case.suite) for case in cases)
+    name = max(len(case.name) for case in cases)
+    print(f"{'SUITE':{suite}}  {'CASE':{name}}  RESULT  SECONDS  DETAIL")
+    for case in cases:
+        print(f"{case.suite:{suite}}  {case.name:{name}}  {case.outcome:6}  {case.seconds:7.1f}  {case.detail}")
+    for case in cases:
+        if case.outcome == "FAIL" and case.log:
+            print(f"\n{case.suite}: {case.name}")
+            print("\n".join("  " + line for line in case.log))
+
+
+def main():
+    wanted = arguments()
+    build = pathlib.Path("build").resolve()
+    cache = build / "vm"
+    cache.mkdir(parents=True, exist_ok=True)
+    the_kernel = kernel.fetch(cache)
+    initramfs = cache / "initramfs"
+    image.build(the_kernel, build / "bin", PROGRAMS, initramfs)
+    cases = []
+    try:
+        for name in wanted.suite:
+            started = time.monotonic()
+            these = run_suite(name, cache / name, the_kernel, initramfs, wanted.shell)
+            cases += these
+            failed = any(case.outcome == "FAIL" for case in these)
+            if failed:
+                print(f"{name}: consoles are in {(cache / name).relative_to(build.parent)}", file=sys.stderr)
+            elif not wanted.keep:
+                shutil.rmtree(cache / name)
+            print(f"{name}: {time.monotonic() - started:.0f} s in all", file=sys.stderr)
+    finally:
+        if not wanted.keep:
+            initramfs.unlink(missing_ok=True)
+    print_table(cases)
+    return 1 if any(case.outcome == "FAIL" for case in cases) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
