@@ -18,6 +18,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "fabric/dax_device.h"
 
 #ifndef MADV_POPULATE_WRITE
 #define MADV_POPULATE_WRITE 23
@@ -372,7 +373,28 @@ absl::StatusOr<std::unique_ptr<Slab>> Slab::Create(const SlabOptions& options) {
       "slab \"", options.name, "\" of ", Size(options.bytes), ": ", absl::StrJoin(refused, "; ")));
 }
 
+absl::StatusOr<std::unique_ptr<Slab>> Slab::OnDevice(std::shared_ptr<DaxDevice> device,
+                                                     std::uint64_t bytes) {
+  const auto offset = device->Take(bytes);
+  if (!offset.ok()) return offset.status();
+  const DaxDescription& on = device->description();
+  std::unique_ptr<Slab> slab(new Slab);
+  slab->data_ = device->data() + *offset;
+  slab->bytes_ = device->Rounded(bytes);
+  for (PageSize pages : {PageSize::k2MiB, PageSize::k1GiB}) {
+    if (on.alignment >= static_cast<std::uint64_t>(pages)) slab->pages_ = pages;
+  }
+  slab->granted_ = absl::StrCat(Size(slab->bytes_), " of ", on.path,
+                                on.numa_node >= 0 ? absl::StrCat(", node ", on.numa_node) : "");
+  slab->device_ = std::move(device);
+  return slab;
+}
+
 Slab::~Slab() {
+  if (device_ != nullptr) {
+    device_->Give(static_cast<std::uint64_t>(data_ - device_->data()), bytes_);
+    return;
+  }
   if (data_ != nullptr) munmap(data_, bytes_);
   if (fd_ >= 0) close(fd_);
 }

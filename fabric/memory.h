@@ -34,19 +34,25 @@ struct SlabOptions {
   std::string name = "engram";  // seen in /proc/PID/maps
 };
 
-// One fixed-size memfd, mapped read-write in its owner. Thread-compatible.
+class DaxDevice;
+
+// One fixed-size memfd, mapped read-write in its owner; or a piece of a DAX device, which cannot be
+// sealed and is not passed to other processes. Thread-compatible.
 class Slab {
  public:
   // Creates, binds, populates and seals. ResourceExhausted names the memory wanted, what is there
   // and the setting to change. Never falls back silently: granted() says what was given.
   static absl::StatusOr<std::unique_ptr<Slab>> Create(const SlabOptions& options);
+  // ResourceExhausted: the device has no such piece left.
+  static absl::StatusOr<std::unique_ptr<Slab>> OnDevice(std::shared_ptr<DaxDevice> device,
+                                                        std::uint64_t bytes);
   ~Slab();
   Slab(const Slab&) = delete;
   Slab& operator=(const Slab&) = delete;
 
   std::byte* data() const { return data_; }
   std::uint64_t bytes() const { return bytes_; }
-  int fd() const { return fd_; }
+  int fd() const { return fd_; }  // -1: on a device
   PageSize pages() const { return pages_; }
   // For people: "512 MiB on 2 MiB pages, node 0", or "... on 4 KiB pages (2 MiB wanted: 0 free,
   // ...)".
@@ -59,6 +65,7 @@ class Slab {
   std::uint64_t bytes_ = 0;
   PageSize pages_ = PageSize::k4KiB;
   std::string granted_;
+  std::shared_ptr<DaxDevice> device_;  // null: a memfd
 };
 
 // Anonymous memory of the client (staging, destinations), on huge pages where they are to be had.

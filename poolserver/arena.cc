@@ -156,7 +156,9 @@ absl::Status Arena::MakeSlab(const TableUid& table, Claim::Part* part) {
   wanted.numa_node = options_.numa_node;
   wanted.name = absl::StrCat("engram-", table.Hex().substr(0, 8));
   // Populating takes long: the lock is not held over it.
-  absl::StatusOr<std::unique_ptr<fabric::Slab>> made = fabric::Slab::Create(wanted);
+  absl::StatusOr<std::unique_ptr<fabric::Slab>> made =
+      options_.device != nullptr ? fabric::Slab::OnDevice(options_.device, part->slab_bytes)
+                                 : fabric::Slab::Create(wanted);
   if (!made.ok()) return made.status();
   for (Taken& taken : part->taken) taken.place.slab = made->get();
 
@@ -219,11 +221,13 @@ std::unique_ptr<fabric::Slab> Arena::FreePlace(const Place& place) {
 }
 
 void Arena::Retire(std::unique_ptr<fabric::Slab> slab) {
-  const Lingering released{OpenWitness(slab->fd()), slab->bytes()};
+  // What lies on a device was never handed to another process.
+  const Lingering released{slab->fd() < 0 ? -1 : OpenWitness(slab->fd()), slab->bytes()};
   slab.reset();
   MutexLock lock(&mutex_);
   if (released.fd < 0) {
-    // Out of descriptors: nothing can be asked, and the pages of an honest reader are gone.
+    // On a device, or out of descriptors: nothing can be asked, and the pages of an honest reader
+    // are gone.
     allocated_bytes_ -= released.bytes;
     return;
   }

@@ -24,6 +24,7 @@
 #include "engram/ids.h"
 #include "engram/mutex.h"
 #include "engram/node_protocol.h"
+#include "fabric/dax_device.h"
 #include "fabric/memory.h"
 
 namespace engram::poolserver {
@@ -45,6 +46,8 @@ class Arena {
     fabric::PageSize pages = fabric::PageSize::k4KiB;
     bool allow_smaller_pages = true;
     int numa_node = -1;
+    // Slabs lie here and nowhere else; `pages` is then its alignment. Null: memory of the kernel.
+    std::shared_ptr<fabric::DaxDevice> device;
     // A slab is about this large, at least one page and one replica. Small enough that one is made
     // while another is filled, large enough that a table has few.
     std::uint64_t slab_bytes = std::uint64_t{256} << 20;
@@ -102,6 +105,10 @@ class Arena {
 
   // Unknown shards are ignored. REQUIRES: nobody writes the place or reads it on our behalf.
   void Free(const ShardKey& shard);
+
+  // Rows must be sealed: a device keeps what an earlier owner left, and other hosts may write to
+  // it.
+  bool demands_seals() const { return options_.device != nullptr; }
 
   // allocated_bytes counts slabs, promised ones included, and those that readers still map.
   TierCapacity capacity();

@@ -131,6 +131,12 @@ void Loader::Prepare(const std::shared_ptr<Load>& load) {
     }
     wanted.push_back({shard, load->layout.StoredBytes(shard)});
   }
+  if (arena_->demands_seals() && load->table.options.seal == SealKind::kNone) {
+    return FailRest(load, absl::FailedPreconditionError(absl::StrCat(
+                              "table ", load->table.name.Full(),
+                              " is not sealed, and this node's memory is a device where rows must "
+                              "be: load it with --seal crc32c")));
+  }
   auto claim = arena_->Reserve(load->table.uid, load->table.name.Full(), wanted);
   if (!claim.ok()) return FailRest(load, claim.status());
   while (true) {

@@ -41,6 +41,8 @@ struct PoolOptions {
   std::string tls_cert, tls_key, tls_ca;
   std::optional<FabricKind> fabric;  // read only over this one
   Duration connect_timeout = std::chrono::seconds(5);
+  // How long one fabric of one node may take to connect; the pool's thread waits for it.
+  Duration reach_timeout = std::chrono::seconds(1);
   fabric::WaitMode wait;
   // The libfabric provider, where ofi is forced. Otherwise ofi is used only on a host with an RDMA
   // device, with the provider of those: emulated one-sided reads are slower than the stream. Then

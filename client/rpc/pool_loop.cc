@@ -11,7 +11,6 @@ namespace engram::client {
 namespace {
 
 // A node that just opened a session but whose fabric does not answer holds up the loop this long.
-constexpr Duration kReachTimeout = std::chrono::seconds(1);
 
 // Whoever closes the pool waits for those that are not done.
 template <class Stream>
@@ -186,7 +185,7 @@ void PoolCore::Carry(const NodeId& node, session::Action& action) {
                  },
                  [&](session::SessionStarted& started) {
                    keeper_->Begin(node, started.opened, started.lease,
-                                  SystemClock::Get().Now() + kReachTimeout);
+                                  SystemClock::Get().Now() + options_.reach_timeout);
                  },
                  [&](session::ReachSuccessors& reach) {
                    Reaching waiting{node, reach.session, reach.revision, {}};

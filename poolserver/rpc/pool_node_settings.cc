@@ -99,7 +99,7 @@ std::vector<Setting> IdentitySettings() {
 
 std::vector<Setting> MemorySettings() {
   return {
-      {"memory", SettingType::kSize, "1GiB", "Memory for replicas.", {}, "1MiB", "64TiB"},
+      {"memory", SettingType::kSize, "1GiB", "Memory for replicas.", {}, "0", "64TiB"},
       {"huge_pages",
        SettingType::kEnum,
        "auto",
@@ -115,6 +115,15 @@ std::vector<Setting> MemorySettings() {
        {},
        "-1",
        "1023"},
+      {"memory_device",
+       SettingType::kText,
+       "",
+       "DAX device that holds the replicas, /dev/dax0.0 for instance: CXL memory that is not "
+       "system "
+       "RAM. --memory is then a part of it, or 0 for all of it; tables must be sealed.",
+       {},
+       "",
+       ""},
       {"slab_size",
        SettingType::kSize,
        "256MiB",
@@ -284,6 +293,41 @@ absl::Status CheckMemory(const Arena::Options& memory) {
                                                    RoundSize(total), "; lower it"));
 }
 
+absl::Status UseDevice(const std::string& path, Arena::Options* memory) {
+  auto described = fabric::DescribeDax(path);
+  if (!described.ok()) {
+    return absl::Status(described.status().code(),
+                        absl::StrCat("--memory-device ", described.status().message()));
+  }
+  if (memory->capacity_bytes == 0) memory->capacity_bytes = described->bytes;
+  if (memory->capacity_bytes > described->bytes) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "--memory ", FormatSize(memory->capacity_bytes), " is more than the ",
+        RoundSize(described->bytes), " of --memory-device ", path, "; lower it, 0 takes all"));
+  }
+  auto device = fabric::DaxDevice::Open(*described);
+  if (!device.ok()) {
+    return absl::Status(device.status().code(),
+                        absl::StrCat("--memory-device ", device.status().message()));
+  }
+  memory->device = *std::move(device);
+  memory->pages = PageSize::k4KiB;
+  for (PageSize pages : {PageSize::k2MiB, PageSize::k1GiB}) {
+    if (described->alignment >= static_cast<std::uint64_t>(pages)) memory->pages = pages;
+  }
+  return absl::OkStatus();
+}
+
+// Memory of the kernel: how much, on which pages.
+absl::Status UseMemory(const Settings& settings, Arena::Options* memory) {
+  if (memory->capacity_bytes == 0) {
+    return absl::InvalidArgumentError(
+        "--memory 0 is all of a --memory-device, and none is named; give it a size");
+  }
+  if (absl::Status ok = CheckMemory(*memory); !ok.ok()) return ok;
+  return SetPages(settings.Text("huge_pages"), memory);
+}
+
 // The host of HOST or HOST:PORT.
 std::string HostOf(const std::string& address) {
   const std::size_t colon = address.rfind(':');
@@ -325,6 +369,7 @@ Program PoolServerProgram() {
 }
 
 std::string DescribePages(const Arena::Options& memory) {
+  if (memory.device != nullptr) return memory.device->description().path;
   std::string pages =
       absl::StrCat("pages of ", FormatSize(static_cast<std::uint64_t>(memory.pages)));
   if (memory.pages != PageSize::k4KiB || !memory.allow_smaller_pages) return pages;
@@ -357,12 +402,15 @@ absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
   out.memory.capacity_bytes = settings.Size("memory");
   out.memory.numa_node = static_cast<int>(settings.Integer("numa_node"));
   out.memory.slab_bytes = settings.Size("slab_size");
-  if (absl::Status ok = CheckMemory(out.memory); !ok.ok()) return ok;
-  if (absl::Status ok = SetPages(settings.Text("huge_pages"), &out.memory); !ok.ok()) return ok;
+  const std::string device = settings.Text("memory_device");
+  const absl::Status ok =
+      device.empty() ? UseMemory(settings, &out.memory) : UseDevice(device, &out.memory);
+  if (!ok.ok()) return ok;
   out.loading.threads = static_cast<std::uint32_t>(settings.Integer("load_threads"));
   out.move_rate = settings.Size("move_rate");
   out.scrub_rate = settings.Size("scrub_rate");
   out.targets = TargetsFrom(settings);
+  out.targets.mappable = device.empty();
   return out;
 }
 

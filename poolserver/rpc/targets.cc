@@ -17,8 +17,10 @@
 namespace engram::poolserver {
 namespace {
 
-absl::StatusOr<std::vector<FabricKind>> WantedFabrics(const std::vector<std::string>& names) {
+absl::StatusOr<std::vector<FabricKind>> WantedFabrics(const TargetSettings& settings) {
+  const std::vector<std::string>& names = settings.fabrics;
   if (names == std::vector<std::string>{"auto"}) {
+    if (!settings.mappable) return std::vector<FabricKind>{FabricKind::kStream};
     return std::vector<FabricKind>{FabricKind::kMapped, FabricKind::kStream};
   }
   std::vector<FabricKind> out;
@@ -28,6 +30,12 @@ absl::StatusOr<std::vector<FabricKind>> WantedFabrics(const std::vector<std::str
       return absl::InvalidArgumentError(absl::StrCat(
           "--fabrics ", absl::StrJoin(names, ","), ": \"", name,
           "\" is not a fabric of this program; use auto, or some of mapped, stream, ofi, ucx"));
+    }
+    if (*kind == FabricKind::kMapped && !settings.mappable) {
+      return absl::InvalidArgumentError(
+          "--fabrics mapped with --memory-device: a device cannot be sealed against its readers, "
+          "so "
+          "it is not mapped into them; use stream, ofi or ucx");
     }
     if (std::find(out.begin(), out.end(), *kind) == out.end()) out.push_back(*kind);
   }
@@ -123,7 +131,7 @@ absl::Status OpenOne(FabricKind kind, const TargetSettings& settings, OpenedTarg
 }  // namespace
 
 absl::StatusOr<OpenedTargets> OpenTargets(const TargetSettings& settings) {
-  auto kinds = WantedFabrics(settings.fabrics);
+  auto kinds = WantedFabrics(settings);
   if (!kinds.ok()) return kinds.status();
   OpenedTargets out;
   for (FabricKind kind : *kinds) {

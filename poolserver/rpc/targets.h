@@ -26,6 +26,8 @@ struct TargetSettings {
   std::string ucx_transports;          // as UCX_TLS; empty: UCX chooses
   std::string ucx_devices = "lo";      // as UCX_NET_DEVICES
   std::string ucx_host = "127.0.0.1";  // where ucx listens
+  // False: slabs are no memfds that another process could map; auto is then stream alone.
+  bool mappable = true;
   fabric::WaitMode wait;
 };
 

@@ -60,8 +60,7 @@ class Reader {
     ids_.resize(count);
     for (RowId& id : ids_) id = RowId(random_.Below(table_.layout().rows()));
     got_.assign(count * row_bytes_, std::byte{0});
-    score->status =
-        table_.ReadRows({ids_, got_, {}}, SystemClock::Get().Now() + limit);
+    score->status = table_.ReadRows({ids_, got_, {}}, SystemClock::Get().Now() + limit);
     if (!score->status.ok()) return;
     std::vector<std::byte> want(row_bytes_);
     for (std::uint64_t i = 0; i < count; ++i) {
@@ -111,6 +110,8 @@ void Serve(const client::Pool& pool, Reader* reader) {
 int Main(const std::string& endpoint, const std::string& name, const std::string& fabric) {
   client::PoolOptions options;
   options.endpoints = {endpoint};
+  // A guest without hardware virtualisation takes seconds over an RDMA connection.
+  options.reach_timeout = std::chrono::seconds(9);
   client::TakeFabricEnvironment(&options);
   options.log = [](int, const std::string& line) { std::cerr << line << std::endl; };
   if (fabric != "auto") {
@@ -120,7 +121,9 @@ int Main(const std::string& endpoint, const std::string& name, const std::string
   }
   const auto pool = client::Pool::Open(options);
   if (!pool.ok()) return std::cerr << pool.status() << std::endl, 1;
-  const auto table = (*pool)->OpenTable(name, {});
+  client::OpenTableOptions patient;
+  patient.open_timeout = std::chrono::seconds(60);
+  const auto table = (*pool)->OpenTable(name, patient);
   if (!table.ok()) return std::cerr << table.status() << std::endl, 1;
   const auto judge = ctl::RowJudge::Open((*table)->record(), "");
   if (!judge.ok()) return std::cerr << judge.status() << std::endl, 1;

@@ -26,6 +26,7 @@ case_of() {
   cat /tmp/case.log
   case $code in 0) outcome=pass ;; 77) outcome=skip ;; *) outcome=FAIL ;; esac
   if [ $outcome = FAIL ]; then
+    dmesg | grep -E 'segfault|traps:|Out of memory|invalid opcode' >/tmp/kernel.program.log
     for log in /tmp/case.log /tmp/*.program.log; do
       [ -s "$log" ] || continue
       say "log --- $log"

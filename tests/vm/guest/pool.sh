@@ -5,7 +5,7 @@ LEASE=30
 # start_controller ADDRESS
 start_controller() {
   export ENGRAM_ENDPOINT=$1:7700
-  engram-placement --listen "$1:7700" --insecure-listen true --state-file /tmp/placement.db --metrics-listen "" \
+  engram-placement --listen "$1:7700" --insecure-listen --state-file /tmp/placement.db --metrics-listen "" \
     >/tmp/controller.program.log 2>&1 &
   wait_until 60 engramctl get nodes >/dev/null 2>&1
 }
@@ -15,7 +15,7 @@ start_node() {
   local address=$1
   shift
   engram-poolserver --node-id node-a --controller "$ENGRAM_ENDPOINT" --listen "$address:0" --stream-listen "$address:0" \
-    --insecure-listen true --lease ${LEASE}s --scrub-rate 0 "$@" >/tmp/node.program.log 2>&1 &
+    --insecure-listen --lease ${LEASE}s --scrub-rate 0 "$@" >/tmp/node.program.log 2>&1 &
   echo $! >/tmp/node.pid
   wait_until 60 grep -q "serves at" /tmp/node.program.log || return 1
   grep "serves at" /tmp/node.program.log

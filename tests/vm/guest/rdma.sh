@@ -56,16 +56,19 @@ frozen_node_over_stream() {
 lease_ends() {
   local pid
   pid=$(cat /tmp/node.pid)
+  kill -CONT "$pid"
+  ask verbs again 256 60 || refuse "$(cat /tmp/answer)" || return 1
+  kill -STOP "$pid" && wait_until 5 is_stopped "$pid" || return 1
   ask verbs read 256 5 || refuse "ended before the lease: $(cat /tmp/answer)" || return 1
-  is_stopped "$pid" || return 1
   sleep $((LEASE + 2))
   if ask verbs read 256 3; then refuse "rows were delivered without a lease"; return 1; fi
   kill -CONT "$pid"
-  ask verbs again 256 60 || refuse "not readable after it woke: $(cat /tmp/answer)" || return 1
+  ask verbs again 256 90 || refuse "not readable after it woke: $(cat /tmp/answer)" || return 1
   detail "no row after $LEASE s without renewal; readable again $(answer ms) ms after the node woke"
 }
 
 link_flap() {
+  kill -CONT "$(cat /tmp/node.pid)"
   ask verbs again 256 60 || return 1
   (sleep 1 && ip link set eth0 down && sleep 3 && ip link set eth0 up) &
   ask verbs again 40000 90 || refuse "$(cat /tmp/answer)" || return 1

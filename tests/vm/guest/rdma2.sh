@@ -1,0 +1,74 @@
+# Two guests on one wire: the pool in one, its reader in the other. The reader's guest tells the other one what to do
+# over a port that runs what it is sent.
+. /suites/rdma_device.sh
+. /suites/pool.sh
+SERVER=10.8.0.1
+CLIENT=10.8.0.2
+
+on_wire() { load_modules virtio_pci virtio_net && wait_until 10 test -e /sys/class/net/eth0 && make_rdma_device eth0 "$1"; }
+
+serve_pool() {
+  start_controller $SERVER || refuse "no controller" || return 1
+  start_node $SERVER --memory 256MiB --fabrics stream,ofi --ofi-providers "verbs;ofi_rxm" || refuse "no node" || return 1
+  load_table || refuse "no table" || return 1
+  : >/tmp/ready
+  detail "one node, one table"
+}
+
+# on_server command...: runs it there and prints what it says. 0 when it was reached.
+on_server() { echo "$*" | timeout 20 nc $SERVER 9000; }
+server_is_ready() { on_server 'test -e /tmp/ready && echo yes' | grep -q yes; }
+
+pool_from_afar() {
+  wait_until 200 server_is_ready || refuse "the other guest serves no pool" || return 1
+  export ENGRAM_ENDPOINT=$SERVER:7700
+  ENGRAM_OFI_PROVIDER="verbs;ofi_rxm" open_reader verbs ofi || refuse "no reader" || return 1
+  ask verbs read 2000 60 || refuse "$(cat /tmp/answer)" || return 1
+  detail "$(answer rows) rows right, 0 wrong"
+}
+
+# A client that names no fabric finds RDMA by itself.
+chosen_by_itself() {
+  open_reader auto auto || refuse "no reader" || return 1
+  ask auto read 1000 60 || refuse "$(cat /tmp/answer)" || return 1
+  answer path | grep -q ofi || refuse "it reads over $(answer path)" || return 1
+  detail "paths $(answer path)"
+}
+
+frozen_node() {
+  ask verbs read 256 30 || return 1
+  on_server 'kill -STOP $(cat /tmp/node.pid); cut -d" " -f3,14,15 /proc/$(cat /tmp/node.pid)/stat' >/tmp/before
+  grep -q ^T /tmp/before || refuse "not stopped" || return 1
+  ask verbs read 10000 20
+  answered=$?
+  on_server 'cut -d" " -f3,14,15 /proc/$(cat /tmp/node.pid)/stat; kill -CONT $(cat /tmp/node.pid)' >/tmp/after
+  [ $answered = 0 ] || refuse "$(cat /tmp/answer)" || return 1
+  cmp /tmp/before /tmp/after || refuse "the node used processor time" || return 1
+  detail "$(answer rows) rows right, 0 wrong in $(answer ms) ms; the node was stopped and used 0 ticks"
+}
+
+# The server's link goes away for longer than a queue pair tries again.
+link_flap() {
+  ask verbs again 256 60 || return 1
+  on_server 'nohup sh -c "sleep 1; /usr/bin/ip link set eth0 down; sleep 10; /usr/bin/ip link set eth0 up" >/dev/null 2>&1 &'
+  sleep 3
+  if ask verbs read 256 2; then refuse "rows came over a link that is down"; return 1; fi
+  ask verbs again 2000 100 || refuse "$(cat /tmp/answer)" || return 1
+  [ "$(answer wrong)" = 0 ] || return 1
+  detail "no row and no wrong row for 10 s; 2000 right after $(answer tries) tries, $(answer ms) ms"
+}
+
+if [ "$role" = server ]; then
+  case_of "an RDMA device appears" on_wire $SERVER
+  case_of "a pool over verbs" serve_pool
+  nc -ll -p 9000 -e /bin/sh &
+  wait_until 500 test -e /tmp/finished
+else
+  case_of "an RDMA device appears" on_wire $CLIENT
+  case_of "a pool in another guest" pool_from_afar && {
+    case_of "a client chooses RDMA by itself" chosen_by_itself
+    case_of "10,000 rows of a frozen node" frozen_node
+    case_of "the node's link down for 10 s" link_flap
+  }
+  on_server ': >/tmp/finished'
+fi
