@@ -110,7 +110,8 @@ void Serve(const client::Pool& pool, Reader* reader) {
 int Main(const std::string& endpoint, const std::string& name, const std::string& fabric) {
   client::PoolOptions options;
   options.endpoints = {endpoint};
-  // A guest without hardware virtualisation takes seconds over an RDMA connection.
+  // A guest without hardware virtualisation takes seconds over any connection.
+  options.connect_timeout = std::chrono::seconds(60);
   options.reach_timeout = std::chrono::seconds(9);
   client::TakeFabricEnvironment(&options);
   options.log = [](int, const std::string& line) { std::cerr << line << std::endl; };

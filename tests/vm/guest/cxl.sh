@@ -59,6 +59,8 @@ is_gone() { [ ! -e "/proc/$1" ]; }
 node_on_numa() {
   rm -f /tmp/node.program.log
   start_node $ADDRESS --memory 64MiB --numa-node 1 --huge-pages off || refuse "no node" || return 1
+  # Emulated memory is written a word at a time.
+  wait_until 200 grep -q "loaded 48 of 48" /tmp/node.program.log || refuse "not loaded" || return 1
   open_reader numa auto || refuse "no reader" || return 1
   ask numa again 2000 60 || refuse "$(cat /tmp/answer)" || return 1
   grep "node 1" /tmp/node.program.log || refuse "the memory is not on node 1" || return 1
