@@ -45,7 +45,7 @@ class MapFollower {
 
   struct Options {
     Duration backoff_min = std::chrono::milliseconds(50);
-    Duration backoff_max = std::chrono::seconds(5);
+    Duration backoff_max = std::chrono::seconds(1);
   };
   MapFollower() : MapFollower(Options()) {}
   explicit MapFollower(Options options) : options_(options), map_(ShardMap::Empty()) {}

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/ctl/outcome.h"
+#include "proto/controllers.h"
 
 namespace engram::ctl {
 namespace {
@@ -23,7 +24,7 @@ std::string EnvironmentOr(const char* name, const std::string& otherwise) {
   return value == nullptr || *value == '\0' ? otherwise : value;
 }
 
-absl::Status CheckEndpoint(const std::string& endpoint, const std::string& from) {
+absl::Status CheckOne(const std::string& endpoint, const std::string& from) {
   const std::size_t colon = endpoint.rfind(':');
   std::uint32_t port = 0;
   if (colon != std::string::npos && colon > 0 &&
@@ -32,6 +33,16 @@ absl::Status CheckEndpoint(const std::string& endpoint, const std::string& from)
   }
   return UsageError(absl::StrCat(from, " is \"", endpoint,
                                  "\"; an endpoint is HOST:PORT, for instance 127.0.0.1:7700"));
+}
+
+// One, or several with commas.
+absl::Status CheckEndpoint(const std::string& endpoints, const std::string& from) {
+  const std::vector<std::string> all = wire::Controllers::Split(endpoints);
+  if (all.empty()) return CheckOne(endpoints, from);
+  for (const std::string& one : all) {
+    if (absl::Status valid = CheckOne(one, from); !valid.ok()) return valid;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace

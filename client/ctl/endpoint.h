@@ -11,7 +11,7 @@
 namespace engram::ctl {
 
 struct CurrentPool {
-  std::string endpoint;  // HOST:PORT
+  std::string endpoint;  // HOST:PORT, or several with commas
   std::string data_dir;  // of a local pool on this host; else empty
 };
 

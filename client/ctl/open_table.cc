@@ -2,6 +2,7 @@
 
 #include "client/ctl/endpoint.h"
 #include "client/ctl/outcome.h"
+#include "proto/controllers.h"
 
 namespace engram::ctl {
 
@@ -12,7 +13,7 @@ absl::StatusOr<OpenTable> OpenForReading(const Invocation& invocation, const Tab
   const auto limit = invocation.Timeout(std::chrono::seconds(10));
   if (!limit.ok()) return limit.status();
   client::PoolOptions options;
-  options.endpoints = {*endpoint};
+  options.endpoints = wire::Controllers::Split(*endpoint);
   options.client_name = "engramctl";
   options.connect_timeout = *limit;
   client::TakeFabricEnvironment(&options);

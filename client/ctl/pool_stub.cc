@@ -3,12 +3,16 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <functional>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "engram/not_leader.h"
 #include "engram/random.h"
 #include "engram/settings/units.h"
 #include "engram/v1/placement.grpc.pb.h"
 #include "engram/v1/pool_node.grpc.pb.h"
+#include "proto/controllers.h"
 #include "proto/convert.h"
 #include "proto/grpc_server.h"
 
@@ -22,9 +26,13 @@ void SetDeadline(grpc::ClientContext& call, Duration timeout) {
 
 // gRPC's own words for a dead peer name sockets and retries; people need the endpoint and a next
 // step.
-absl::Status Explained(const grpc::Status& status, const std::string& who,
+absl::Status Explained(const absl::Status& plain, const std::string& who,
                        const std::string& endpoint, Duration timeout) {
-  absl::Status plain = wire::FromGrpc(status);
+  if (IsNotLeader(plain)) {
+    return absl::UnavailableError(absl::StrCat("the controllers at ", endpoint, " have no leader (",
+                                               plain.message(),
+                                               "); see docs/high-availability.md"));
+  }
   if (absl::IsUnavailable(plain)) {
     return absl::UnavailableError(absl::StrCat("no ", who, " answers at ", endpoint, " (",
                                                plain.message(),
@@ -46,7 +54,7 @@ absl::StatusOr<Response> Ask(Stub& stub, Method method, const Request& request,
   SetDeadline(call, timeout);
   Response response;
   const grpc::Status status = (stub.*method)(&call, request, &response);
-  if (!status.ok()) return Explained(status, who, endpoint, timeout);
+  if (!status.ok()) return Explained(wire::FromGrpc(status), who, endpoint, timeout);
   return response;
 }
 
@@ -55,25 +63,58 @@ constexpr char kController[] = "controller";
 }  // namespace
 
 struct PoolStub::Service {
-  std::unique_ptr<v1::PoolService::Stub> stub;
+  std::string endpoint;
+  wire::Controllers controllers;
+
+  // `call` is repeated on the other controllers and, while they elect a leader, until `timeout`.
+  absl::Status Call(
+      const std::function<grpc::Status(v1::PoolService::Stub*, grpc::ClientContext*)>& call,
+      Duration timeout) {
+    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    for (;;) {
+      const absl::Status status = controllers.Call(
+          [&](const wire::Controllers::One& controller, grpc::ClientContext* context) {
+            return call(v1::PoolService::NewStub(controller.channel).get(), context);
+          },
+          timeout / static_cast<int>(controllers.endpoints().size()));
+      if (!IsNotLeader(status) || std::chrono::steady_clock::now() >= deadline) {
+        return Explained(status, kController, endpoint, timeout);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    }
+  }
+  template <class Response, class Method, class Request>
+  absl::StatusOr<Response> Ask(Method method, const Request& request, Duration timeout) {
+    Response response;
+    const absl::Status status = Call(
+        [&](v1::PoolService::Stub* stub, grpc::ClientContext* context) {
+          return (stub->*method)(context, request, &response);
+        },
+        timeout);
+    if (!status.ok()) return status;
+    return response;
+  }
 };
 
 PoolStub::PoolStub(std::string endpoint, Duration timeout, const wire::CredentialsPtr& credentials)
     : endpoint_(std::move(endpoint)),
       timeout_(timeout),
-      service_(new Service{v1::PoolService::NewStub(wire::Connect(endpoint_, credentials))}) {}
+      service_(new Service{
+          endpoint_, {wire::Controllers::Split(endpoint_), [credentials](const std::string& one) {
+                        return wire::Connect(one, credentials);
+                      }}}) {}
 PoolStub::~PoolStub() = default;
 PoolStub::PoolStub(PoolStub&&) noexcept = default;
 PoolStub& PoolStub::operator=(PoolStub&&) noexcept = default;
 
 absl::StatusOr<v1::GetPoolInfoResponse> PoolStub::PoolInfo() const {
-  return Ask<v1::GetPoolInfoResponse>(*service_->stub, &v1::PoolService::Stub::GetPoolInfo,
-                                      v1::GetPoolInfoRequest(), kController, endpoint_, timeout_);
+  return service_->Ask<v1::GetPoolInfoResponse>(&v1::PoolService::Stub::GetPoolInfo,
+                                                v1::GetPoolInfoRequest(), timeout_);
 }
 
 absl::StatusOr<v1::ListTablesResponse> PoolStub::Tables() const {
-  return Ask<v1::ListTablesResponse>(*service_->stub, &v1::PoolService::Stub::ListTables,
-                                     v1::ListTablesRequest(), kController, endpoint_, timeout_);
+  return service_->Ask<v1::ListTablesResponse>(&v1::PoolService::Stub::ListTables,
+                                               v1::ListTablesRequest(), timeout_);
 }
 
 absl::StatusOr<v1::GetTableResponse> PoolStub::Table(const std::string& name,
@@ -81,98 +122,97 @@ absl::StatusOr<v1::GetTableResponse> PoolStub::Table(const std::string& name,
   v1::GetTableRequest request;
   request.set_name(name);
   request.set_version(version);
-  return Ask<v1::GetTableResponse>(*service_->stub, &v1::PoolService::Stub::GetTable, request,
-                                   kController, endpoint_, timeout_);
+  return service_->Ask<v1::GetTableResponse>(&v1::PoolService::Stub::GetTable, request, timeout_);
 }
 
 absl::StatusOr<v1::ListNodesResponse> PoolStub::Nodes() const {
-  return Ask<v1::ListNodesResponse>(*service_->stub, &v1::PoolService::Stub::ListNodes,
-                                    v1::ListNodesRequest(), kController, endpoint_, timeout_);
+  return service_->Ask<v1::ListNodesResponse>(&v1::PoolService::Stub::ListNodes,
+                                              v1::ListNodesRequest(), timeout_);
 }
 
 absl::StatusOr<std::vector<v1::ListShardsResponse::Shard>> PoolStub::Shards(
     const std::string& name, const std::string& version) const {
-  grpc::ClientContext call;
-  SetDeadline(call, timeout_);
   v1::ListShardsRequest request;
   request.set_name(name);
   request.set_version(version);
-  const auto reader = service_->stub->ListShards(&call, request);
   std::vector<v1::ListShardsResponse::Shard> shards;
-  v1::ListShardsResponse piece;
-  while (reader->Read(&piece)) {
-    for (auto& shard : *piece.mutable_shards()) shards.push_back(std::move(shard));
-  }
-  const grpc::Status status = reader->Finish();
-  if (!status.ok()) return Explained(status, kController, endpoint_, timeout_);
+  const absl::Status status = service_->Call(
+      [&](v1::PoolService::Stub* stub, grpc::ClientContext* call) {
+        shards.clear();
+        const auto reader = stub->ListShards(call, request);
+        v1::ListShardsResponse piece;
+        while (reader->Read(&piece)) {
+          for (auto& shard : *piece.mutable_shards()) shards.push_back(std::move(shard));
+        }
+        return reader->Finish();
+      },
+      timeout_);
+  if (!status.ok()) return status;
   return shards;
 }
 
 absl::StatusOr<v1::LoadTableResponse> PoolStub::Load(const v1::LoadTableRequest& request) const {
-  return Ask<v1::LoadTableResponse>(*service_->stub, &v1::PoolService::Stub::LoadTable, request,
-                                    kController, endpoint_, timeout_);
+  return service_->Ask<v1::LoadTableResponse>(&v1::PoolService::Stub::LoadTable, request, timeout_);
 }
 
 absl::StatusOr<v1::DeleteTableResponse> PoolStub::Delete(
     const v1::DeleteTableRequest& request) const {
-  return Ask<v1::DeleteTableResponse>(*service_->stub, &v1::PoolService::Stub::DeleteTable, request,
-                                      kController, endpoint_, timeout_);
+  return service_->Ask<v1::DeleteTableResponse>(&v1::PoolService::Stub::DeleteTable, request,
+                                                timeout_);
 }
 
 absl::StatusOr<v1::SetAliasResponse> PoolStub::SetAlias(const v1::SetAliasRequest& request) const {
-  return Ask<v1::SetAliasResponse>(*service_->stub, &v1::PoolService::Stub::SetAlias, request,
-                                   kController, endpoint_, timeout_);
+  return service_->Ask<v1::SetAliasResponse>(&v1::PoolService::Stub::SetAlias, request, timeout_);
 }
 
 absl::StatusOr<v1::CordonNodeResponse> PoolStub::Cordon(
     const v1::CordonNodeRequest& request) const {
-  return Ask<v1::CordonNodeResponse>(*service_->stub, &v1::PoolService::Stub::CordonNode, request,
-                                     kController, endpoint_, timeout_);
+  return service_->Ask<v1::CordonNodeResponse>(&v1::PoolService::Stub::CordonNode, request,
+                                               timeout_);
 }
 
 absl::StatusOr<v1::UncordonNodeResponse> PoolStub::Uncordon(
     const v1::UncordonNodeRequest& request) const {
-  return Ask<v1::UncordonNodeResponse>(*service_->stub, &v1::PoolService::Stub::UncordonNode,
-                                       request, kController, endpoint_, timeout_);
+  return service_->Ask<v1::UncordonNodeResponse>(&v1::PoolService::Stub::UncordonNode, request,
+                                                 timeout_);
 }
 
 absl::StatusOr<v1::DrainNodeResponse> PoolStub::Drain(const v1::DrainNodeRequest& request) const {
-  return Ask<v1::DrainNodeResponse>(*service_->stub, &v1::PoolService::Stub::DrainNode, request,
-                                    kController, endpoint_, timeout_);
+  return service_->Ask<v1::DrainNodeResponse>(&v1::PoolService::Stub::DrainNode, request, timeout_);
 }
 
 absl::StatusOr<v1::MoveShardResponse> PoolStub::Move(const v1::MoveShardRequest& request) const {
-  return Ask<v1::MoveShardResponse>(*service_->stub, &v1::PoolService::Stub::MoveShard, request,
-                                    kController, endpoint_, timeout_);
+  return service_->Ask<v1::MoveShardResponse>(&v1::PoolService::Stub::MoveShard, request, timeout_);
 }
 
 absl::StatusOr<v1::ListMovesResponse> PoolStub::Moves() const {
-  return Ask<v1::ListMovesResponse>(*service_->stub, &v1::PoolService::Stub::ListMoves,
-                                    v1::ListMovesRequest(), kController, endpoint_, timeout_);
+  return service_->Ask<v1::ListMovesResponse>(&v1::PoolService::Stub::ListMoves,
+                                              v1::ListMovesRequest(), timeout_);
 }
 
 absl::StatusOr<v1::GetHeatResponse> PoolStub::Heat(const v1::GetHeatRequest& request) const {
-  return Ask<v1::GetHeatResponse>(*service_->stub, &v1::PoolService::Stub::GetHeat, request,
-                                  kController, endpoint_, timeout_);
+  return service_->Ask<v1::GetHeatResponse>(&v1::PoolService::Stub::GetHeat, request, timeout_);
 }
 
 absl::StatusOr<v1::GetPlanResponse> PoolStub::Plan(const v1::GetPlanRequest& request) const {
-  return Ask<v1::GetPlanResponse>(*service_->stub, &v1::PoolService::Stub::GetPlan, request,
-                                  kController, endpoint_, timeout_);
+  return service_->Ask<v1::GetPlanResponse>(&v1::PoolService::Stub::GetPlan, request, timeout_);
 }
 
 absl::StatusOr<std::string> PoolStub::TokenMap(const std::string& digest) const {
   if (digest.empty()) return std::string();
-  grpc::ClientContext call;
-  SetDeadline(call, timeout_);
   v1::GetTokenMapRequest request;
   request.set_digest(digest);
-  const auto reader = service_->stub->GetTokenMap(&call, request);
   std::string map;
-  v1::GetTokenMapResponse piece;
-  while (reader->Read(&piece)) map += piece.piece();
-  const grpc::Status status = reader->Finish();
-  if (!status.ok()) return Explained(status, kController, endpoint_, timeout_);
+  const absl::Status status = service_->Call(
+      [&](v1::PoolService::Stub* stub, grpc::ClientContext* call) {
+        map.clear();
+        const auto reader = stub->GetTokenMap(call, request);
+        v1::GetTokenMapResponse piece;
+        while (reader->Read(&piece)) map += piece.piece();
+        return reader->Finish();
+      },
+      timeout_);
+  if (!status.ok()) return status;
   return map;
 }
 

@@ -16,6 +16,7 @@ namespace engram::ctl {
 
 class PoolStub {
  public:
+  // `endpoint`: HOST:PORT of the controller, or of several with commas; whichever leads is asked.
   // Connects lazily: the first call tells whether anybody answers.
   PoolStub(std::string endpoint, Duration timeout, const wire::CredentialsPtr& credentials);
   ~PoolStub();

@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "engram/not_leader.h"
 #include "fabric/mapped/mapped_fabric.h"
 #include "fabric/ofi/ofi_fabric.h"
 #include "fabric/stream/stream_fabric.h"
@@ -23,6 +24,7 @@ namespace engram::client {
 namespace {
 
 constexpr Duration kCallTimeout = std::chrono::seconds(5);
+constexpr Duration kElectionPatience = std::chrono::seconds(15);
 constexpr Duration kHeatTimeout = std::chrono::seconds(1);
 constexpr Duration kGoodbyeTimeout = std::chrono::seconds(1);
 
@@ -89,8 +91,10 @@ absl::StatusOr<std::shared_ptr<PoolCore>> PoolCore::Open(const PoolOptions& from
   std::shared_ptr<PoolCore> core(new PoolCore(options));
   core->credentials_ = *std::move(credentials);
   if (absl::Status status = core->OpenFabrics(); !status.ok()) return status;
-  for (const std::string& endpoint : options.endpoints)
-    core->channels_.push_back(wire::Connect(endpoint, core->credentials_));
+  core->controllers_ = std::make_unique<wire::Controllers>(
+      options.endpoints, [credentials = core->credentials_](const std::string& endpoint) {
+        return wire::Connect(endpoint, credentials);
+      });
   if (absl::Status status = core->Greet(); !status.ok()) return status;
   RouteKeeper::Options keeper;
   keeper.quiescence = &core->quiescence_;
@@ -108,7 +112,7 @@ absl::StatusOr<std::shared_ptr<PoolCore>> PoolCore::Open(const PoolOptions& from
             [&](v1::PoolService::Stub* stub, grpc::ClientContext* call) {
               return stub->ReportHeat(call, request, response);
             },
-            kHeatTimeout);
+            kHeatTimeout / static_cast<int>(raw->options_.endpoints.size()));
       });
   return core;
 }
@@ -238,19 +242,17 @@ void PoolCore::SayGoodbye() {
 
 absl::Status PoolCore::CallController(
     const std::function<grpc::Status(v1::PoolService::Stub*, grpc::ClientContext*)>& call,
-    Duration timeout) {
-  absl::Status status;
-  for (std::size_t i = 0; i < channels_.size(); ++i) {
-    const auto stub = v1::PoolService::NewStub(channels_[i]);
-    grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + timeout);
-    status = wire::FromGrpc(call(stub.get(), &context));
-    if (status.ok()) return status;
-    status =
-        absl::Status(status.code(), absl::StrCat(options_.endpoints[i], ": ", status.message()));
-    if (!TryNextEndpoint(status)) return status;
+    Duration timeout, Duration patience) {
+  const Instant deadline = Now() + patience;
+  for (;;) {
+    const absl::Status status = controllers_->Call(
+        [&](const wire::Controllers::One& controller, grpc::ClientContext* context) {
+          return call(v1::PoolService::NewStub(controller.channel).get(), context);
+        },
+        timeout);
+    if (!IsNotLeader(status) || Now() >= deadline) return status;
+    absl::SleepFor(absl::Milliseconds(100));
   }
-  return status;
 }
 
 absl::StatusOr<TableRecord> PoolCore::FetchTable(const TableName& name) {
@@ -262,7 +264,7 @@ absl::StatusOr<TableRecord> PoolCore::FetchTable(const TableName& name) {
       [&](v1::PoolService::Stub* stub, grpc::ClientContext* call) {
         return stub->GetTable(call, request, &response);
       },
-      kCallTimeout);
+      kCallTimeout, kElectionPatience);
   if (!status.ok()) return status;
   return wire::FromWire(response.table());
 }
@@ -284,7 +286,7 @@ absl::StatusOr<TokenMap> PoolCore::FetchTokenMap(const std::string& digest) {
         }
         return reader->Finish();
       },
-      2 * kCallTimeout);
+      2 * kCallTimeout, kElectionPatience);
   if (!status.ok()) return status;
   return wire::TokenMapFromWire(bytes);
 }

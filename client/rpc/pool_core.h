@@ -29,6 +29,7 @@
 #include "client/session.h"
 #include "engram/mutex.h"
 #include "engram/random.h"
+#include "proto/controllers.h"
 #include "proto/credentials.h"
 
 namespace engram::client {
@@ -84,10 +85,11 @@ class PoolCore {
   // A fabric that may be missing: an error only where it is forced.
   absl::Status Keep(absl::StatusOr<std::unique_ptr<fabric::Fabric>> opened, bool forced);
   absl::Status Greet();
-  // Calls the controllers in turn until one answers or says something final.
+  // Calls the controllers in turn until one answers or says something final; where they are
+  // electing a leader, until there is one or `patience` is over.
   absl::Status CallController(
       const std::function<grpc::Status(v1::PoolService::Stub*, grpc::ClientContext*)>& call,
-      Duration timeout);
+      Duration timeout, Duration patience = Duration::zero());
 
   // loop
   std::optional<Instant> Tick(Instant now);
@@ -115,14 +117,13 @@ class PoolCore {
   Quiescence quiescence_;
   std::vector<std::unique_ptr<fabric::Fabric>> owned_fabrics_;
   std::vector<fabric::Fabric*> fabrics_;
-  std::vector<std::shared_ptr<grpc::Channel>> channels_;  // one per endpoint
+  std::unique_ptr<wire::Controllers> controllers_;
   const std::shared_ptr<DutyLoop> loop_ = std::make_shared<DutyLoop>();
 
   // loop
   std::unique_ptr<RouteKeeper> keeper_;
   MapFollower follower_;
   std::shared_ptr<MapStream> map_stream_;
-  std::size_t watch_endpoint_ = 0;
   std::map<NodeId, NodeEntry> nodes_;
   std::map<RouteBoard*, OpenTable> tables_;
   std::vector<Reaching> reaching_;

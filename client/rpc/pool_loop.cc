@@ -71,12 +71,12 @@ void PoolCore::Subscribe(const MapFollower::Subscribe& subscribe) {
     FeedMap(MapFollower::DeltaArrived{id, std::move(delta)});
     Pump();
   };
-  outlets.lost = [this, id = subscribe.subscription](const absl::Status&) {
-    ++watch_endpoint_;  // another controller may have taken over
+  const wire::Controllers::One controller = controllers_->Current();
+  outlets.lost = [this, id = subscribe.subscription, controller](const absl::Status& why) {
+    controllers_->Failed(controller, why);  // another controller may have taken over
     FeedMap(MapFollower::StreamLost{id});
   };
-  map_stream_ = MapStream::Open(loop_, channels_[watch_endpoint_ % channels_.size()], request,
-                                std::move(outlets));
+  map_stream_ = MapStream::Open(loop_, controller.channel, request, std::move(outlets));
 }
 
 void PoolCore::UseMap(std::shared_ptr<const ShardMap> map) {

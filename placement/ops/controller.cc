@@ -109,9 +109,9 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Open(Instant now, Contro
   core->registry = *std::move(registry);
   core->random = random;
   core->now = now;
-  // Nodes have dead_after from now on to say hello again.
+  // Nodes have so long from now on to say hello again.
   for (const auto& [id, node] : core->state().nodes) {
-    core->contacts[id].heard = now;
+    core->contacts[id].heard = now + core->options.rejoin_grace;
     core->contacts[id].live.tiers = node->tiers;
   }
   return std::unique_ptr<Controller>(new Controller(std::move(core)));
@@ -123,6 +123,10 @@ std::vector<Action> Controller::OnEvent(Instant now, Event event) {
   // A duty's change may be another duty's cue; each round moves some table or node forward.
   for (int round = 0; core_->changed && round < 8; ++round) RunDuties(*core_);
   return std::exchange(core_->actions, {});
+}
+
+void Controller::Slept(Duration time) {
+  for (auto& [node, contact] : core_->contacts) contact.heard += time;
 }
 
 const ClusterState& Controller::state() const { return core_->state(); }

@@ -148,7 +148,9 @@ struct MapChanged {
 struct Say {
   std::string text;
 };
-// Another controller has taken the store: stop.
+// What this controller believes may not be what is stored: another has taken the store (Aborted),
+// or nobody knows whether a change was stored (Unknown). Nothing it does may be believed any more;
+// opening another Controller on the store reads everything anew.
 struct Deposed {
   absl::Status why;
 };
@@ -158,6 +160,9 @@ using Action =
 struct ControllerOptions {
   Duration heartbeat_every = std::chrono::seconds(1);
   Duration dead_after = std::chrono::seconds(5);
+  // Beyond dead_after, for nodes to say hello to a controller that was just opened: where there are
+  // several they must notice first that the old one is gone.
+  Duration rejoin_grace{};
   Duration hello_within = std::chrono::seconds(10);
   Duration inspection_timeout = std::chrono::seconds(60);
   // A load or retirement that a node refused is sent again after this.
@@ -203,6 +208,9 @@ class Controller {
   ~Controller();
 
   std::vector<Action> OnEvent(Instant now, Event event);
+  // This process was stopped, or waited for its store, for `time`: nodes are not silent for that;
+  // what they said meanwhile is still to come.
+  void Slept(Duration time);
 
   const ClusterState& state() const;
   std::shared_ptr<const ClusterState> snapshot() const;

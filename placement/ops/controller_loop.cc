@@ -2,12 +2,16 @@
 
 #include <pthread.h>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "engram/not_leader.h"
 
 namespace engram::placement {
 namespace {
 
 constexpr Duration kTickEvery = std::chrono::milliseconds(200);
+constexpr Duration kStalled = std::chrono::seconds(1);
+constexpr Duration kTakeSeatEvery = std::chrono::seconds(1);
 
 }  // namespace
 
@@ -20,7 +24,20 @@ ControllerLoop::ControllerLoop(std::unique_ptr<StateStore> store, std::unique_pt
       store_name_(store_->Describe()),
       history_(controller_->state().epoch) {
   MutexLock lock(&mutex_);
+  leading_ = true;
   published_ = controller_->snapshot();
+}
+
+ControllerLoop::ControllerLoop(std::unique_ptr<StateStore> store, std::unique_ptr<Random> random,
+                               Seat seat, const Clock* clock)
+    : store_(std::move(store)),
+      random_(std::move(random)),
+      seat_(std::move(seat)),
+      clock_(clock),
+      store_name_(store_->Describe()),
+      history_(Epoch()) {
+  MutexLock lock(&mutex_);
+  published_ = std::make_shared<const ClusterState>();
 }
 
 ControllerLoop::~ControllerLoop() { Stop(); }
@@ -59,8 +76,8 @@ void ControllerLoop::Post(Event event, std::function<void()> handled) {
 
 template <class Asked, class Request, class CalledType>
 void ControllerLoop::Ask(Request request, CalledType called) {
-  absl::Status why;
-  {
+  absl::Status why = Refusal();
+  if (why.ok()) {
     MutexLock lock(&mutex_);
     if (stopping_) {
       why = absl::UnavailableError("the controller is stopping; try again");
@@ -122,6 +139,7 @@ Counters ControllerLoop::counters() const {
 
 void ControllerLoop::Run() {
   Instant next_tick = clock_->Now();
+  fed_ = next_tick;
   while (true) {
     std::deque<Item> items;
     {
@@ -134,19 +152,118 @@ void ControllerLoop::Run() {
       if (stopping_) return;
       items.swap(items_);
     }
-    for (Item& item : items) {
-      Feed(std::move(item.event));
-      if (item.handled) item.handled();
-    }
+    for (Item& item : items) RunItem(std::move(item));
     if (clock_->Now() >= next_tick) {
-      Feed(Tick{});
+      RunItem({Tick{}, nullptr});
       next_tick = clock_->Now() + kTickEvery;
     }
   }
 }
 
+void ControllerLoop::RunItem(Item item) {
+  if (Leads()) {
+    Feed(std::move(item.event));
+  } else {
+    Refuse(item.event);
+  }
+  if (item.handled) item.handled();
+}
+
+bool ControllerLoop::HoldsLease() const {
+  return seat_.lease == nullptr || seat_.lease->Held(clock_->Now());
+}
+
+absl::Status ControllerLoop::Refusal() const {
+  if (!HoldsLease()) return NotLeader(seat_.lease->leader());
+  MutexLock lock(&mutex_);
+  return leading_ ? absl::OkStatus() : NotLeader("");
+}
+
+bool ControllerLoop::Leads() {
+  if (seat_.lease == nullptr) return true;
+  if (!HoldsLease()) {
+    if (controller_ != nullptr) StepDown(NotLeader(seat_.lease->leader()));
+    return false;
+  }
+  if (controller_ == nullptr && clock_->Now() >= next_try_) TakeSeat(clock_->Now());
+  return controller_ != nullptr;
+}
+
+void ControllerLoop::TakeSeat(Instant now) {
+  auto opened = seat_.open(now, store_.get(), random_.get());
+  next_try_ = clock_->Now() + kTakeSeatEvery;
+  if (!opened.ok()) {
+    std::string why(opened.status().message());
+    if (why != last_try_) outlets_.say(absl::StrCat("leads, but cannot read the state: ", why));
+    last_try_ = std::move(why);
+    return;
+  }
+  if (!HoldsLease()) return;  // it took too long
+  last_try_.clear();
+  controller_ = *std::move(opened);
+  fed_ = clock_->Now();
+  history_.Restart(controller_->state().epoch);
+  Publish();
+  {
+    MutexLock lock(&mutex_);
+    leading_ = true;
+  }
+  outlets_.say(absl::StrCat("acts as leader, fencing token ", controller_->state().token.value(),
+                            ", epoch ", controller_->state().epoch.value()));
+}
+
+void ControllerLoop::StepDown(const absl::Status& why) {
+  controller_.reset();
+  doubt_ = absl::OkStatus();
+  std::map<CallId, AnyCalled> calls;
+  {
+    MutexLock lock(&mutex_);
+    leading_ = false;
+    calls.swap(calls_);
+  }
+  for (auto& [id, called] : calls) {
+    std::visit([&](auto& one) { one(why); }, called);
+  }
+  outlets_.stepped_down(why);
+  outlets_.say(absl::StrCat("acts as leader no more: ", why.message()));
+}
+
+void ControllerLoop::Refuse(const Event& event) {
+  absl::Status why = Refusal();
+  if (why.ok()) why = NotLeader("");
+  std::visit(
+      [&](const auto& one) {
+        if constexpr (requires { one.link; }) outlets_.close(one.link, why);
+        if constexpr (requires { one.call; }) {
+          AnyCalled called;
+          {
+            MutexLock lock(&mutex_);
+            const auto it = calls_.find(one.call);
+            if (it == calls_.end()) return;  // answered when it stepped down
+            called = std::move(it->second);
+            calls_.erase(it);
+          }
+          std::visit([&](auto& answer) { answer(why); }, called);
+        }
+      },
+      event);
+}
+
+void ControllerLoop::Do(Deposed& action) {
+  if (seat_.lease == nullptr) {
+    outlets_.deposed(action.why);
+  } else {
+    doubt_ = action.why;
+  }
+}
+
 void ControllerLoop::Feed(Event event) {
-  std::vector<Action> actions = controller_->OnEvent(clock_->Now(), std::move(event));
+  const Instant now = clock_->Now();
+  if (now - fed_ > kStalled) controller_->Slept(now - fed_);
+  fed_ = now;
+  std::vector<Action> actions = controller_->OnEvent(now, std::move(event));
+  // The lease may have run out meanwhile: then nothing of this is said to anybody.
+  if (!HoldsLease()) return StepDown(NotLeader(seat_.lease->leader()));
   // History before state, state before anything that says so: see MapHistory::Since.
   bool changed = false;
   for (Action& action : actions) {
@@ -158,6 +275,7 @@ void ControllerLoop::Feed(Event event) {
   Publish();
   if (changed) outlets_.map_changed();
   for (Action& action : actions) std::visit([this](auto& one) { Do(one); }, action);
+  if (!doubt_.ok()) StepDown(absl::UnavailableError(doubt_.message()));
 }
 
 void ControllerLoop::Publish() {

@@ -1,6 +1,11 @@
 // The thread that owns the Controller: takes events from any thread, runs them one by one, carries
 // the actions out through its outlets, and publishes the state for readers. No gRPC in it.
 //
+// Where there are several controllers, the loop has a Controller only while its process leads: it
+// opens one when the lease is there, which reads the whole state, and drops it when the lease is
+// gone or the state may be another than it believes. Without one it refuses everything, naming the
+// leader. It looks at the lease before each event and again before it carries out what came of it.
+//
 // Its queue is bounded by its callers: a stream posts its next message when the last one was
 // handled, and calls beyond kMaxCalls are refused. Thread-safe.
 #pragma once
@@ -17,6 +22,7 @@
 #include "engram/clock.h"
 #include "engram/mutex.h"
 #include "placement/ops/controller.h"
+#include "placement/ops/leader_lease.h"
 #include "placement/state/map_history.h"
 
 namespace engram::placement {
@@ -30,6 +36,14 @@ class ControllerLoop {
     std::function<void()> map_changed;  // history and snapshot have the new epoch
     std::function<void(const std::string&)> say;
     std::function<void(const absl::Status&)> deposed;
+    // It leads no more: every stream and watch ends with this.
+    std::function<void(const absl::Status&)> stepped_down;
+  };
+  // For one of several controllers.
+  struct Seat {
+    const LeaderLease* lease = nullptr;  // must outlive the loop
+    std::function<absl::StatusOr<std::unique_ptr<Controller>>(Instant now, StateStore*, Random*)>
+        open;
   };
   using Called = std::function<void(absl::StatusOr<TableRecord>)>;
   using IntentCalled = std::function<void(absl::StatusOr<IntentReply>)>;
@@ -39,6 +53,8 @@ class ControllerLoop {
   // `clock` must outlive the loop. The thread starts with Start.
   ControllerLoop(std::unique_ptr<StateStore> store, std::unique_ptr<Random> random,
                  std::unique_ptr<Controller> controller, const Clock* clock);
+  ControllerLoop(std::unique_ptr<StateStore> store, std::unique_ptr<Random> random, Seat seat,
+                 const Clock* clock);
   ~ControllerLoop();
   void Start(Outlets outlets);
   // Ends the thread; calls under way are answered Unavailable. Idempotent.
@@ -53,6 +69,8 @@ class ControllerLoop {
   void SetNodeIntent(IntentRequest request, IntentCalled called);
   void MoveShard(MoveRequest request, MoveCalled called);
 
+  // OK while this controller leads. The snapshot of one that does not is out of date.
+  absl::Status Refusal() const;
   std::shared_ptr<const ClusterState> snapshot() const;
   Counters counters() const;
   const MapHistory& history() const { return history_; }
@@ -64,7 +82,14 @@ class ControllerLoop {
     std::function<void()> handled;
   };
   void Run();
+  void RunItem(Item item);
   void Feed(Event event);
+  // Whether there is a controller that may act; takes or leaves the seat where that has changed.
+  bool Leads();
+  bool HoldsLease() const;
+  void TakeSeat(Instant now);
+  void StepDown(const absl::Status& why);
+  void Refuse(const Event& event);
   void Publish();
   using AnyCalled = std::variant<Called, IntentCalled, MoveCalled>;
   template <class Asked, class Request, class CalledType>
@@ -79,17 +104,23 @@ class ControllerLoop {
   void Do(MoveAnswer& action) { Reply<MoveCalled>(action.call, std::move(action.move)); }
   void Do(MapChanged&) {}
   void Do(Say& action) { outlets_.say(action.text); }
-  void Do(Deposed& action) { outlets_.deposed(action.why); }
+  void Do(Deposed& action);
 
   const std::unique_ptr<StateStore> store_;
   const std::unique_ptr<Random> random_;
-  const std::unique_ptr<Controller> controller_;
+  const Seat seat_;                         // empty: it always leads
+  std::unique_ptr<Controller> controller_;  // null: it does not lead
   const Clock* const clock_;
   const std::string store_name_;
   MapHistory history_;
   Outlets outlets_;
+  Instant fed_{};         // when the controller last got an event
+  Instant next_try_{};    // to take the seat
+  std::string last_try_;  // why it failed
+  absl::Status doubt_;    // what the controller believes may be wrong
 
   mutable Mutex mutex_;
+  bool leading_ ABSL_GUARDED_BY(mutex_) = false;  // controller_ != nullptr
   std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
   std::uint64_t last_id_ ABSL_GUARDED_BY(mutex_) = 0;

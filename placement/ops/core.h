@@ -93,7 +93,7 @@ struct Core {
 
   const ClusterState& state() const { return registry->state(); }
 
-  // Commits and publishes. A failure is counted and said; Aborted adds Deposed.
+  // Commits and publishes. A failure is counted and said; Aborted and Unknown add Deposed.
   absl::Status Commit(Change change);
   void Send(LinkId link, ControllerToNode message);
   // Null unless the node is alive and has a stream.

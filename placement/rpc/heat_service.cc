@@ -147,6 +147,7 @@ v1::PlanStep ToWireStep(const PlanStep& step, const ClusterState& state) {
 grpc::ServerUnaryReactor* PoolService::ReportHeat(grpc::CallbackServerContext* context,
                                                   const v1::ReportHeatRequest* request,
                                                   v1::ReportHeatResponse* response) {
+  if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Finish(context, refused);
   if (request->tables_size() > kMostTablesInReport) {
     return Finish(context, Exceeds("tables", request->tables_size(), kMostTablesInReport));
   }
@@ -177,6 +178,7 @@ grpc::ServerUnaryReactor* PoolService::ReportHeat(grpc::CallbackServerContext* c
 grpc::ServerUnaryReactor* PoolService::GetHeat(grpc::CallbackServerContext* context,
                                                const v1::GetHeatRequest* request,
                                                v1::GetHeatResponse* response) {
+  if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Finish(context, refused);
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
   const std::uint32_t limit = request->limit() == 0 ? kListed : request->limit();
   const Instant now = NowBoot();
@@ -220,6 +222,7 @@ grpc::ServerUnaryReactor* PoolService::GetHeat(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* PoolService::GetPlan(grpc::CallbackServerContext* context,
                                                const v1::GetPlanRequest* request,
                                                v1::GetPlanResponse* response) {
+  if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Finish(context, refused);
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
   const Instant now = NowBoot();
   const PoolView view =

@@ -134,15 +134,18 @@ std::uint64_t UnderReplicated(const ClusterState& state) {
 }
 
 std::vector<MetricFamily> ControllerMetrics::Collect() const {
-  const std::shared_ptr<const ClusterState> state = loop_->snapshot();
+  // Only the leader knows how the pool is; the others say nothing of it.
+  const bool leads = loop_->Refusal().ok();
+  const std::shared_ptr<const ClusterState> state =
+      leads ? loop_->snapshot() : std::make_shared<const ClusterState>();
   const Counters counters = loop_->counters();
   std::vector<MetricFamily> out;
   out.push_back(Family("engram_build_info", "1, labelled with what runs.", MetricType::Gauge));
   Add(out.back(), 1, {{"program", "engram-placement"}, {"version", version_}});
   out.push_back(Single("engram_map_epoch", "Epoch of the shard map.", MetricType::Gauge,
                        static_cast<double>(state->epoch.value())));
-  out.push_back(
-      Single("engram_placement_leader", "1 while this controller leads.", MetricType::Gauge, 1));
+  out.push_back(Single("engram_placement_leader", "1 while this controller leads.",
+                       MetricType::Gauge, leads ? 1 : 0));
   out.push_back(Single("engram_shards_under_replicated",
                        "Shards with fewer serving replicas on alive nodes than wanted.",
                        MetricType::Gauge, static_cast<double>(UnderReplicated(*state))));

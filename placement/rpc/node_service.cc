@@ -152,15 +152,20 @@ void NodeService::Close(LinkId link, const absl::Status& why) {
 }
 
 void NodeService::CloseAll() {
-  std::vector<std::shared_ptr<JoinReactor>> all;
   {
     MutexLock lock(&mutex_);
     closed_ = true;
+  }
+  EndAll(absl::UnavailableError("the controller is stopping"));
+}
+
+void NodeService::EndAll(const absl::Status& why) {
+  std::vector<std::shared_ptr<JoinReactor>> all;
+  {
+    MutexLock lock(&mutex_);
     for (auto& [link, reactor] : links_) all.push_back(reactor);
   }
-  for (const auto& reactor : all) {
-    reactor->Close(wire::ToGrpc(absl::UnavailableError("the controller is stopping")));
-  }
+  for (const auto& reactor : all) reactor->Close(wire::ToGrpc(why));
 }
 
 std::shared_ptr<JoinReactor> NodeService::Find(LinkId link) {

@@ -30,6 +30,8 @@ class NodeService final : public v1::NodeService::CallbackService {
   void Close(LinkId link, const absl::Status& why);
   // Ends every stream, so that the server can stop.
   void CloseAll();
+  // Ends those there are: this controller leads no more.
+  void EndAll(const absl::Status& why);
 
  private:
   friend class JoinReactor;

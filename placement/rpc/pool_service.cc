@@ -133,6 +133,7 @@ grpc::ServerUnaryReactor* PoolService::SetAlias(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* PoolService::GetTable(grpc::CallbackServerContext* context,
                                                 const v1::GetTableRequest* request,
                                                 v1::GetTableResponse* response) {
+  if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Finish(context, refused);
   absl::StatusOr<TableName> name = NameOf(request->name(), request->version());
   if (!name.ok()) return Finish(context, name.status());
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
@@ -147,6 +148,7 @@ grpc::ServerUnaryReactor* PoolService::GetTable(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* PoolService::ListTables(grpc::CallbackServerContext* context,
                                                   const v1::ListTablesRequest*,
                                                   v1::ListTablesResponse* response) {
+  if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Finish(context, refused);
   std::map<std::pair<TableName, TableUid>, const TableEntry*> sorted;
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
   for (const auto& [uid, table] : state->tables) sorted[{table->record.name, uid}] = table.get();
@@ -162,6 +164,7 @@ grpc::ServerUnaryReactor* PoolService::ListTables(grpc::CallbackServerContext* c
 grpc::ServerWriteReactor<v1::ListShardsResponse>* PoolService::ListShards(
     grpc::CallbackServerContext*, const v1::ListShardsRequest* request) {
   using Message = v1::ListShardsResponse;
+  if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Failed<Message>(refused);
   std::vector<std::pair<std::shared_ptr<const TableEntry>, std::size_t>> pieces;
   std::optional<TableName> wanted;
   if (!request->name().empty()) {
@@ -191,6 +194,7 @@ grpc::ServerWriteReactor<v1::ListShardsResponse>* PoolService::ListShards(
 grpc::ServerWriteReactor<v1::GetTokenMapResponse>* PoolService::GetTokenMap(
     grpc::CallbackServerContext*, const v1::GetTokenMapRequest* request) {
   using Message = v1::GetTokenMapResponse;
+  if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Failed<Message>(refused);
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
   const auto it = state->token_maps.find(request->digest());
   if (it == state->token_maps.end()) {
@@ -213,14 +217,16 @@ grpc::ServerWriteReactor<v1::GetTokenMapResponse>* PoolService::GetTokenMap(
 grpc::ServerWriteReactor<v1::WatchMapResponse>* PoolService::WatchMap(
     grpc::CallbackServerContext*, const v1::WatchMapRequest* request) {
   const auto watcher = std::make_shared<MapWatcher>(this, loop_, Epoch(request->from_epoch()));
-  bool closed;
+  absl::Status refused;
   {
     MutexLock lock(&mutex_);
     watchers_[watcher.get()] = watcher;
-    closed = closed_;
+    if (closed_) refused = absl::UnavailableError("the controller is stopping");
   }
-  if (closed) {
-    watcher->Close(wire::ToGrpc(absl::UnavailableError("the controller is stopping")));
+  // Asked once the watcher can be found: whoever steps down after that ends it.
+  if (refused.ok()) refused = loop_->Refusal();
+  if (!refused.ok()) {
+    watcher->Close(wire::ToGrpc(refused));
   } else {
     watcher->Advance();
   }
@@ -230,6 +236,7 @@ grpc::ServerWriteReactor<v1::WatchMapResponse>* PoolService::WatchMap(
 grpc::ServerUnaryReactor* PoolService::GetPoolInfo(grpc::CallbackServerContext* context,
                                                    const v1::GetPoolInfoRequest*,
                                                    v1::GetPoolInfoResponse* response) {
+  if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Finish(context, refused);
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
   response->set_version(options_.version);
   response->set_epoch(state->epoch.value());
@@ -252,15 +259,20 @@ void PoolService::MapChanged() {
 }
 
 void PoolService::CloseAll() {
-  std::vector<std::shared_ptr<MapWatcher>> all;
   {
     MutexLock lock(&mutex_);
     closed_ = true;
+  }
+  EndAll(absl::UnavailableError("the controller is stopping"));
+}
+
+void PoolService::EndAll(const absl::Status& why) {
+  std::vector<std::shared_ptr<MapWatcher>> all;
+  {
+    MutexLock lock(&mutex_);
     for (const auto& [key, watcher] : watchers_) all.push_back(watcher);
   }
-  for (const auto& watcher : all) {
-    watcher->Close(wire::ToGrpc(absl::UnavailableError("the controller is stopping")));
-  }
+  for (const auto& watcher : all) watcher->Close(wire::ToGrpc(why));
 }
 
 void PoolService::Forget(MapWatcher* watcher) {

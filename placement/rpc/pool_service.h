@@ -88,6 +88,8 @@ class PoolService final : public v1::PoolService::CallbackService {
   void MapChanged();
   // Ends every watch, so that the server can stop.
   void CloseAll();
+  // Ends those there are: this controller leads no more.
+  void EndAll(const absl::Status& why);
 
  private:
   friend class MapWatcher;

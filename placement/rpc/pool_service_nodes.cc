@@ -97,6 +97,7 @@ grpc::ServerUnaryReactor* SetIntent(ControllerLoop* loop, grpc::CallbackServerCo
 grpc::ServerUnaryReactor* PoolService::ListNodes(grpc::CallbackServerContext* context,
                                                  const v1::ListNodesRequest*,
                                                  v1::ListNodesResponse* response) {
+  if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Finish(context, refused);
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
   std::map<NodeId, ReplicaCounts> replicas;
   for (const auto& [uid, table] : state->tables) {
@@ -161,6 +162,7 @@ grpc::ServerUnaryReactor* PoolService::MoveShard(grpc::CallbackServerContext* co
 grpc::ServerUnaryReactor* PoolService::ListMoves(grpc::CallbackServerContext* context,
                                                  const v1::ListMovesRequest*,
                                                  v1::ListMovesResponse* response) {
+  if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Finish(context, refused);
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
   for (const auto& [shard, move] : state->moves) {
     *response->add_moves() = ToWireMove(*state, *move);

@@ -1,10 +1,13 @@
 #include "placement/rpc/program.h"
 
 #include <chrono>
+#include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engram/settings/units.h"
 #include "engram/version.h"
+#include "placement/rpc/etcd_store.h"
 #include "placement/store/sqlite_store.h"
 #include "proto/tls_settings.h"
 
@@ -32,11 +35,7 @@ PlanLimits LimitsOf(const Settings& settings) {
   return limits;
 }
 
-absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenLoop(const Settings& settings,
-                                                         const HeatBoard* heat) {
-  auto store = SqliteStore::Open({settings.Text("state_file"), settings.Size("state_max_bytes")});
-  if (!store.ok()) return store.status();
-  auto random = std::make_unique<SystemRandom>();
+ControllerOptions OptionsOf(const Settings& settings, const HeatBoard* heat) {
   ControllerOptions options;
   options.heartbeat_every = settings.Time("heartbeat_every");
   options.dead_after = settings.Time("dead_after");
@@ -50,139 +49,244 @@ absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenLoop(const Settings& setting
   options.reads = [heat](Instant now, const TableUid& table) { return heat->Shards(now, table); };
   options.unix_ms = UnixMs;
   options.stopwatch = &SystemClock::Get();
-  auto controller =
-      Controller::Open(SystemClock::Get().Now(), std::move(options), store->get(), random.get());
+  return options;
+}
+
+absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenOnFile(const Settings& settings,
+                                                           const HeatBoard* heat) {
+  auto store = SqliteStore::Open({settings.Text("state_file"), settings.Size("state_max_bytes")});
+  if (!store.ok()) return store.status();
+  auto random = std::make_unique<SystemRandom>();
+  auto controller = Controller::Open(SystemClock::Get().Now(), OptionsOf(settings, heat),
+                                     store->get(), random.get());
   if (!controller.ok()) return controller.status();
   return std::make_unique<ControllerLoop>(*std::move(store), std::move(random),
                                           *std::move(controller), &SystemClock::Get());
 }
 
+absl::StatusOr<std::string> FirstLine(const std::string& path) {
+  std::string line;
+  if (path.empty()) return line;
+  std::ifstream file(path);
+  if (std::getline(file, line) && !line.empty()) return line;
+  return absl::InvalidArgumentError(
+      absl::StrCat("cannot read a password from ", path, "; see --etcd-password-file"));
+}
+
+absl::StatusOr<std::shared_ptr<EtcdClient>> OpenEtcd(const Settings& settings) {
+  EtcdOptions options;
+  options.endpoints = settings.List("etcd_endpoints");
+  options.ca_file = settings.Text("etcd_ca");
+  options.cert_file = settings.Text("etcd_cert");
+  options.key_file = settings.Text("etcd_key");
+  options.user = settings.Text("etcd_user");
+  absl::StatusOr<std::string> password = FirstLine(settings.Text("etcd_password_file"));
+  if (!password.ok()) return password.status();
+  options.password = *std::move(password);
+  return EtcdClient::Open(options);
+}
+
+// Where nodes, clients and the other controllers reach this one.
+absl::StatusOr<std::string> AddressOf(const Settings& settings) {
+  const std::string& given = settings.Text("advertise");
+  const std::string& listen = settings.Text("listen");
+  const std::string address = given.empty() ? listen : given;
+  if (absl::StartsWith(address, "0.0.0.0:") || absl::StartsWith(address, "[::]:") ||
+      absl::EndsWith(address, ":0")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("with --store etcd others must be told where this controller is, and ",
+                     address, " says it to nobody; set --advertise HOST:PORT"));
+  }
+  return address;
+}
+
 Program WithoutTls() {
-  return {"engram-placement",
-          "decides which pool node holds which shard, and tells nodes and clients",
-          std::string(Version()),
-          {
-              {"listen",
-               SettingType::kText,
-               "127.0.0.1:7700",
-               "Where nodes and clients connect.",
-               {},
-               "",
-               ""},
-              {"insecure_listen",
-               SettingType::kBool,
-               "false",
-               "Allow addresses that other hosts can reach, without encryption.",
-               {},
-               "",
-               ""},
-              {"state_file",
-               SettingType::kText,
-               "/var/lib/engram/placement.db",
-               "SQLite file with everything that must survive.",
-               {},
-               "",
-               ""},
-              {"state_max_bytes",
-               SettingType::kSize,
-               "0",
-               "Limit of the state file; 0 = the disk.",
-               {},
-               "",
-               ""},
-              {"metrics_listen",
-               SettingType::kText,
-               "127.0.0.1:7701",
-               "Where Prometheus scrapes /metrics; empty = nowhere.",
-               {},
-               "",
-               ""},
-              {"heartbeat_every",
-               SettingType::kDuration,
-               "1s",
-               "How often nodes say that they live.",
-               {},
-               "10ms",
-               "1m"},
-              {"dead_after",
-               SettingType::kDuration,
-               "5s",
-               "A node not heard for so long is dead.",
-               {},
-               "20ms",
-               "10m"},
-              {"inspection_timeout",
-               SettingType::kDuration,
-               "1m",
-               "How long a node may look at a checkpoint directory.",
-               {},
-               "1s",
-               "1h"},
-              {"repair_after",
-               SettingType::kDuration,
-               "1m",
-               "The replicas of a node that was dead for so long are made elsewhere.",
-               {},
-               "100ms",
-               "168h"},
-              {"moves_per_node",
-               SettingType::kInteger,
-               "4",
-               "Shards that are pulled from or by one node at one time.",
-               {},
-               "1",
-               "1024"},
-              {"moves_per_pool",
-               SettingType::kInteger,
-               "64",
-               "Shards that are pulled at one time, by all nodes together.",
-               {},
-               "1",
-               "4096"},
-              {"heat_report_every",
-               SettingType::kDuration,
-               "10s",
-               "How often each client says what it read.",
-               {},
-               "100ms",
-               "5m"},
-              {"heat_half_life",
-               SettingType::kDuration,
-               "1m",
-               "After which a read counts half.",
-               {},
-               "1s",
-               "1h"},
-              {"rebalance",
-               SettingType::kBool,
-               "false",
-               "Move shards for load, capacity and few nodes a table without being told to.",
-               {},
-               "",
-               ""},
-              {"rebalance_every",
-               SettingType::kDuration,
-               "30s",
-               "How often such a plan is made, while nothing moves.",
-               {},
-               "100ms",
-               "1h"},
-              {"plan_max_bytes",
-               SettingType::kSize,
-               "16GiB",
-               "What one plan may move; the rest is left to later ones.",
-               {},
-               "1MiB",
-               ""},
-              {"node_read_bytes_per_second",
-               SettingType::kSize,
-               "2GiB",
-               "What a node can be asked for that has not been measured.",
-               {},
-               "1MiB",
-               ""},
-              {"reflection", SettingType::kBool, "false", "Serve gRPC reflection.", {}, "", ""},
-          }};
+  return {
+      "engram-placement",
+      "decides which pool node holds which shard, and tells nodes and clients",
+      std::string(Version()),
+      {
+          {"listen",
+           SettingType::kText,
+           "127.0.0.1:7700",
+           "Where nodes and clients connect.",
+           {},
+           "",
+           ""},
+          {"insecure_listen",
+           SettingType::kBool,
+           "false",
+           "Allow addresses that other hosts can reach, without encryption.",
+           {},
+           "",
+           ""},
+          {"store",
+           SettingType::kEnum,
+           "sqlite",
+           "Where the state is: a file of this controller alone, or etcd, where several elect a "
+           "leader.",
+           {"sqlite", "etcd"},
+           "",
+           ""},
+          {"advertise",
+           SettingType::kText,
+           "",
+           "With store = etcd: HOST:PORT of this controller for others; empty = listen.",
+           {},
+           "",
+           ""},
+          {"leader_lease",
+           SettingType::kDuration,
+           "5s",
+           "A leader that cannot renew it for so long leads no more; a second later another "
+           "does.",
+           {},
+           "500ms",
+           "1m"},
+          {"etcd_endpoints",
+           SettingType::kList,
+           "127.0.0.1:2379",
+           "HOST:PORT of etcd's members, with commas; https:// for TLS.",
+           {},
+           "",
+           ""},
+          {"etcd_prefix",
+           SettingType::kText,
+           "/engram/",
+           "Of all keys of this pool; ends with a slash.",
+           {},
+           "",
+           ""},
+          {"etcd_ca",
+           SettingType::kText,
+           "",
+           "PEM file of the authority that signed etcd's certificates; TLS if given.",
+           {},
+           "",
+           ""},
+          {"etcd_cert",
+           SettingType::kText,
+           "",
+           "PEM file of this controller's certificate for etcd.",
+           {},
+           "",
+           ""},
+          {"etcd_key", SettingType::kText, "", "PEM file of its key.", {}, "", ""},
+          {"etcd_user", SettingType::kText, "", "User of etcd; empty = none.", {}, "", ""},
+          {"etcd_password_file",
+           SettingType::kText,
+           "",
+           "File whose first line is that user's password.",
+           {},
+           "",
+           ""},
+          {"state_file",
+           SettingType::kText,
+           "/var/lib/engram/placement.db",
+           "SQLite file with everything that must survive.",
+           {},
+           "",
+           ""},
+          {"state_max_bytes",
+           SettingType::kSize,
+           "0",
+           "Limit of the state file; 0 = the disk.",
+           {},
+           "",
+           ""},
+          {"metrics_listen",
+           SettingType::kText,
+           "127.0.0.1:7701",
+           "Where Prometheus scrapes /metrics; empty = nowhere.",
+           {},
+           "",
+           ""},
+          {"heartbeat_every",
+           SettingType::kDuration,
+           "1s",
+           "How often nodes say that they live.",
+           {},
+           "10ms",
+           "1m"},
+          {"dead_after",
+           SettingType::kDuration,
+           "5s",
+           "A node not heard for so long is dead.",
+           {},
+           "20ms",
+           "10m"},
+          {"inspection_timeout",
+           SettingType::kDuration,
+           "1m",
+           "How long a node may look at a checkpoint directory.",
+           {},
+           "1s",
+           "1h"},
+          {"repair_after",
+           SettingType::kDuration,
+           "1m",
+           "The replicas of a node that was dead for so long are made elsewhere.",
+           {},
+           "100ms",
+           "168h"},
+          {"moves_per_node",
+           SettingType::kInteger,
+           "4",
+           "Shards that are pulled from or by one node at one time.",
+           {},
+           "1",
+           "1024"},
+          {"moves_per_pool",
+           SettingType::kInteger,
+           "64",
+           "Shards that are pulled at one time, by all nodes together.",
+           {},
+           "1",
+           "4096"},
+          {"heat_report_every",
+           SettingType::kDuration,
+           "10s",
+           "How often each client says what it read.",
+           {},
+           "100ms",
+           "5m"},
+          {"heat_half_life",
+           SettingType::kDuration,
+           "1m",
+           "After which a read counts half.",
+           {},
+           "1s",
+           "1h"},
+          {"rebalance",
+           SettingType::kBool,
+           "false",
+           "Move shards for load, capacity and few nodes a table without being told to.",
+           {},
+           "",
+           ""},
+          {"rebalance_every",
+           SettingType::kDuration,
+           "30s",
+           "How often such a plan is made, while nothing moves.",
+           {},
+           "100ms",
+           "1h"},
+          {"plan_max_bytes",
+           SettingType::kSize,
+           "16GiB",
+           "What one plan may move; the rest is left to later ones.",
+           {},
+           "1MiB",
+           ""},
+          {"node_read_bytes_per_second",
+           SettingType::kSize,
+           "2GiB",
+           "What a node can be asked for that has not been measured.",
+           {},
+           "1MiB",
+           ""},
+          {"reflection", SettingType::kBool, "false", "Serve gRPC reflection.", {}, "", ""},
+      }};
 }
 
 }  // namespace
@@ -202,12 +306,16 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   const bool insecure = settings.Bool("insecure_listen") || *credentials != nullptr;
   if (absl::Status ok = wire::CheckListen(settings.Text("listen"), insecure); !ok.ok()) return ok;
   wire::WarnIfInsecure(settings.Text("listen"), *credentials, say);
-  auto heat = std::make_unique<HeatBoard>(settings.Time("heat_half_life"));
-  absl::StatusOr<std::unique_ptr<ControllerLoop>> loop = OpenLoop(settings, heat.get());
-  if (!loop.ok()) return loop.status();
   std::unique_ptr<PlacementServer> server(new PlacementServer);
-  server->heat_ = std::move(heat);
-  server->loop_ = *std::move(loop);
+  server->heat_ = std::make_unique<HeatBoard>(settings.Time("heat_half_life"));
+  if (settings.Text("store") == "etcd") {
+    if (absl::Status opened = server->OpenOnEtcd(settings, say); !opened.ok()) return opened;
+  } else {
+    absl::StatusOr<std::unique_ptr<ControllerLoop>> loop =
+        OpenOnFile(settings, server->heat_.get());
+    if (!loop.ok()) return loop.status();
+    server->loop_ = *std::move(loop);
+  }
   server->nodes_ = std::make_unique<NodeService>(server->loop_.get());
   PoolService::Options pool;
   pool.version = std::string(Version());
@@ -215,14 +323,18 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   pool.limits = LimitsOf(settings);
   pool.rebalance = settings.Bool("rebalance");
   server->pool_ = std::make_unique<PoolService>(server->loop_.get(), server->heat_.get(), pool);
-  server->loop_->Start({[nodes = server->nodes_.get()](LinkId link, ControllerToNode message) {
-                          nodes->Send(link, std::move(message));
-                        },
-                        [nodes = server->nodes_.get()](LinkId link, const absl::Status& why) {
-                          nodes->Close(link, why);
-                        },
-                        [pool = server->pool_.get()] { pool->MapChanged(); }, std::move(say),
-                        std::move(deposed)});
+  server->loop_->Start(
+      {[nodes = server->nodes_.get()](LinkId link, ControllerToNode message) {
+         nodes->Send(link, std::move(message));
+       },
+       [nodes = server->nodes_.get()](LinkId link, const absl::Status& why) {
+         nodes->Close(link, why);
+       },
+       [pool = server->pool_.get()] { pool->MapChanged(); }, std::move(say), std::move(deposed),
+       [nodes = server->nodes_.get(), pool = server->pool_.get()](const absl::Status& why) {
+         nodes->EndAll(why);
+         pool->EndAll(why);
+       }});
   auto grpc = wire::GrpcServer::Start({settings.Text("listen"),
                                        insecure,
                                        settings.Bool("reflection"),
@@ -230,6 +342,8 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
                                        *credentials});
   if (!grpc.ok()) return grpc.status();
   server->grpc_ = *std::move(grpc);
+  // It can be reached: now it may be elected.
+  if (server->election_ != nullptr) server->election_->Start();
   const std::string& listen = settings.Text("metrics_listen");
   if (listen.empty()) return server;
   auto metrics = wire::MetricsServer::Start(
@@ -241,6 +355,38 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   return server;
 }
 
+absl::Status PlacementServer::OpenOnEtcd(const Settings& settings,
+                                         const std::function<void(const std::string&)>& say) {
+  const absl::StatusOr<std::string> address = AddressOf(settings);
+  if (!address.ok()) return address.status();
+  const absl::StatusOr<std::shared_ptr<EtcdClient>> client = OpenEtcd(settings);
+  if (!client.ok()) return client.status();
+  const std::string& prefix = settings.Text("etcd_prefix");
+  auto votes = std::make_unique<EtcdStore>(*client, prefix, *address + "/election");
+  // What no waiting mends ends the program; an etcd that is not there yet is waited for.
+  if (absl::Status ready = votes->Prepare(); !ready.ok()) {
+    if (!EtcdClient::MaybeApplied(ready)) return ready;
+    say(std::string(ready.message()) + "; waiting for it");
+  }
+  ControllerOptions options = OptionsOf(settings, heat_.get());
+  options.rejoin_grace = 2 * options.dead_after;
+  ControllerLoop::Seat seat;
+  seat.lease = &lease_;
+  seat.open = [options](Instant now, StateStore* store, Random* random) {
+    return Controller::Open(now, options, store, random);
+  };
+  loop_ = std::make_unique<ControllerLoop>(
+      std::make_unique<EtcdStore>(*client, prefix, *address + "/state"),
+      std::make_unique<SystemRandom>(), std::move(seat), &SystemClock::Get());
+  Election::Options election;
+  election.holder = SystemRandom().Bits<struct HolderTag>().Hex();
+  election.address = *address;
+  election.lease = settings.Time("leader_lease");
+  election_ = std::make_unique<ElectionLoop>(std::move(votes), std::move(election), &lease_,
+                                             &SystemClock::Get(), say);
+  return absl::OkStatus();
+}
+
 PlacementServer::~PlacementServer() { Stop(); }
 
 void PlacementServer::Stop() {
@@ -249,6 +395,7 @@ void PlacementServer::Stop() {
   if (nodes_ != nullptr) nodes_->CloseAll();
   if (pool_ != nullptr) pool_->CloseAll();
   if (loop_ != nullptr) loop_->Stop();
+  if (election_ != nullptr) election_->Stop();  // once nothing acts any more
   if (grpc_ != nullptr) grpc_->Stop();
 }
 

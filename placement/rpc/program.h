@@ -1,5 +1,5 @@
-// The whole controller in one process: state file, loop, gRPC, metrics. The program's main is this
-// and signals; tests start it with port 0. Thread-safe.
+// The whole controller in one process: state file or etcd and election, loop, gRPC, metrics. The
+// program's main is this and signals; tests start it with port 0. Thread-safe.
 #pragma once
 
 #include <memory>
@@ -7,6 +7,7 @@
 
 #include "engram/settings/settings.h"
 #include "placement/ops/controller_loop.h"
+#include "placement/ops/election_loop.h"
 #include "placement/rpc/metrics.h"
 #include "placement/rpc/node_service.h"
 #include "placement/rpc/pool_service.h"
@@ -38,12 +39,18 @@ class PlacementServer {
  private:
   PlacementServer() = default;
 
+  // One of several controllers: makes loop_ and election_.
+  absl::Status OpenOnEtcd(const Settings& settings,
+                          const std::function<void(const std::string&)>& say);
+
   std::unique_ptr<HeatBoard> heat_;
+  LeaderLease lease_;
   std::unique_ptr<ControllerLoop> loop_;
   std::unique_ptr<NodeService> nodes_;
   std::unique_ptr<PoolService> pool_;
   std::unique_ptr<wire::GrpcServer> grpc_;
   std::unique_ptr<wire::MetricsServer> metrics_;
+  std::unique_ptr<ElectionLoop> election_;  // null: it is the only controller
 };
 
 }  // namespace engram::placement

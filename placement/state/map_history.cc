@@ -4,6 +4,13 @@
 
 namespace engram::placement {
 
+void MapHistory::Restart(Epoch epoch) {
+  MutexLock lock(&mutex_);
+  newest_ = epoch;
+  chunks_ = 0;
+  deltas_.clear();
+}
+
 void MapHistory::Append(std::shared_ptr<const MapDelta> delta) {
   MutexLock lock(&mutex_);
   ENGRAM_CHECK(delta->from == newest_);

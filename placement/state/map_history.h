@@ -20,6 +20,8 @@ class MapHistory {
   explicit MapHistory(Epoch epoch, std::size_t deltas = 512, std::size_t chunks = 16'384)
       : max_deltas_(deltas), max_chunks_(chunks), newest_(epoch) {}
 
+  // Another controller's changes lie between: forgets everything; `epoch` as above.
+  void Restart(Epoch epoch);
   // REQUIRES: delta->from is newest().
   void Append(std::shared_ptr<const MapDelta> delta);
   // What leads from `from` to the newest epoch, in order; none when that is not known here (too far

@@ -105,7 +105,10 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
 JoinClient::JoinClient(std::string controller, wire::CredentialsPtr credentials,
                        std::function<void(const std::string&)> say)
     : controller_(std::move(controller)),
-      credentials_(std::move(credentials)),
+      controllers_(wire::Controllers::Split(controller_),
+                   [credentials = std::move(credentials)](const std::string& endpoint) {
+                     return wire::Connect(endpoint, credentials, {Role::kController, ""});
+                   }),
       say_(std::move(say)) {}
 
 JoinClient::~JoinClient() { Stop(); }
@@ -135,6 +138,8 @@ void JoinClient::Stop() {
 }
 
 void JoinClient::Run() {
+  // One of several is asked as often as the only one would be.
+  const Duration longest = kLongestPause / static_cast<int>(controllers_.endpoints().size());
   Duration pause = kFirstPause;
   bool said_lost = false;
   do {
@@ -152,13 +157,13 @@ void JoinClient::Run() {
                         "; trying again, read sessions go on"));
     }
     if (!WaitUnlessStopped(pause)) return;
-    pause = std::min(pause * 2, kLongestPause);
+    pause = std::min(pause * 2, longest);
   } while (true);
 }
 
 std::string JoinClient::Carry() {
-  std::unique_ptr<v1::NodeService::Stub> stub =
-      v1::NodeService::NewStub(wire::Connect(controller_, credentials_, {Role::kController, ""}));
+  const wire::Controllers::One controller = controllers_.Current();
+  std::unique_ptr<v1::NodeService::Stub> stub = v1::NodeService::NewStub(controller.channel);
   auto stream = std::make_shared<JoinStream>(loop_);
   {
     MutexLock lock(&mutex_);
@@ -175,6 +180,7 @@ std::string JoinClient::Carry() {
   // The loop has forgotten this stream before the next one begins, so that nothing meant for one
   // is sent on the other.
   PostAndWait(ControllerLost{});
+  controllers_.Failed(controller, absl::UnavailableError(why));
   return why;
 }
 

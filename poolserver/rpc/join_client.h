@@ -1,6 +1,7 @@
-// The node's stream to the controller: connects, connects again with back-off for as long as it
-// takes, and carries messages both ways between the controller and the node's loop. It decides
-// nothing: NodeState says what to send and which commands to obey. Thread-safe.
+// The node's stream to the controller that leads: connects, connects again with back-off for as
+// long as it takes, to the others of the list too, and carries messages both ways between the
+// controller and the node's loop. It decides nothing: NodeState says what to send and which
+// commands to obey. Thread-safe.
 #pragma once
 
 #include <functional>
@@ -12,6 +13,7 @@
 #include "engram/mutex.h"
 #include "engram/node_protocol.h"
 #include "poolserver/node_loop.h"
+#include "proto/controllers.h"
 #include "proto/credentials.h"
 
 namespace engram::poolserver {
@@ -20,7 +22,8 @@ class JoinStream;
 
 class JoinClient {
  public:
-  // `say` gets a line for people when the controller is lost or found.
+  // `controller`: HOST:PORT of one or, with commas, several. `say` gets a line for people when the
+  // controller is lost or found.
   JoinClient(std::string controller, wire::CredentialsPtr credentials,
              std::function<void(const std::string&)> say);
   ~JoinClient();  // = Stop()
@@ -40,7 +43,7 @@ class JoinClient {
   void PostAndWait(Event event);
 
   const std::string controller_;
-  const wire::CredentialsPtr credentials_;
+  wire::Controllers controllers_;
   const std::function<void(const std::string&)> say_;
   NodeLoop* loop_ = nullptr;
 

@@ -33,7 +33,7 @@ std::vector<Setting> IdentitySettings() {
       {"controller",
        SettingType::kText,
        "127.0.0.1:7700",
-       "HOST:PORT of engram-placement.",
+       "HOST:PORT of engram-placement; of each, with commas, where there are several.",
        {},
        "",
        ""},

@@ -119,7 +119,7 @@ class EtcdProcess {
   EtcdOptions Options() const {
     EtcdOptions options;
     options.endpoints = {Url()};
-    options.limit = std::chrono::seconds(20);  // a busy machine starts it slowly
+    options.limit = std::chrono::seconds(60);  // a busy machine starts it slowly
     return options;
   }
   int Ctl(std::vector<std::string> arguments) const {

@@ -1,0 +1,156 @@
+"""Three controllers on a real etcd: the leader is killed and, later, stopped and woken; readers never notice.
+
+usage: failover_test.py BIN_DIR
+"""
+import ctypes
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import urllib.request
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from moves_test import Reader  # noqa: E402
+from pool import wait_until  # noqa: E402
+
+BIN_DIR = None
+SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 4000, "layers": [1], "seed": 7}
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for one in sockets:
+        one.bind(("127.0.0.1", 0))
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+@unittest.skipUnless(shutil.which("etcd"), "etcd is not installed: ./dev install-tools")
+class FailoverTest(unittest.TestCase):
+    def setUp(self):
+        self.work = pathlib.Path(tempfile.mkdtemp(prefix="engram-failover-"))
+        self.processes = {}
+        self.addCleanup(self.tear_down)
+        client, peer = (f"http://127.0.0.1:{port}" for port in free_ports(2))
+        self.start("etcd", "etcd", "--name", "one", "--data-dir", self.work / "etcd", "--listen-client-urls", client,
+                   "--advertise-client-urls", client, "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+                   "--initial-cluster", f"one={peer}", "--logger", "zap", "--log-level", "error")
+        ports = free_ports(6)
+        self.controllers = {f"c{i}": ports[i] for i in range(3)}
+        self.metrics = {f"c{i}": ports[i + 3] for i in range(3)}
+        self.endpoints = ",".join(f"127.0.0.1:{port}" for port in self.controllers.values())
+        for name, port in self.controllers.items():
+            self.start(name, BIN_DIR / "engram-placement", "--store", "etcd", "--etcd-endpoints", client, "--leader-lease", "2s",
+                       "--listen", f"127.0.0.1:{port}", "--metrics-listen", f"127.0.0.1:{self.metrics[name]}")
+        for name in ("n1", "n2"):
+            self.start(name, BIN_DIR / "engram-poolserver", "--node-id", name, "--failure-domain", name,
+                       "--controller", self.endpoints, "--listen", "127.0.0.1:0", "--stream-listen", "127.0.0.1:0",
+                       "--metrics-listen", "127.0.0.1:0", "--runtime-dir", self.work / "run" / name, "--memory", "192MiB")
+        self.assertTrue(wait_until(lambda: self.nodes_alive() == 2), self.logs())
+
+    def tear_down(self):
+        for process in self.processes.values():
+            process.send_signal(signal.SIGCONT)
+            process.terminate()
+        for process in self.processes.values():
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def start(self, name, *command):
+        if name.startswith("n"):
+            (self.work / "run" / name).mkdir(parents=True, mode=0o700)
+        with open(self.work / f"{name}.log", "w", encoding="utf-8") as log:
+            self.processes[name] = subprocess.Popen(list(map(str, command)), stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+
+    def log(self, name):
+        return (self.work / f"{name}.log").read_text(encoding="utf-8")
+
+    def logs(self):
+        return "\n".join(f"== {name}\n{self.log(name)[-1500:]}" for name in self.processes)
+
+    def ctl(self, *words, check=True):
+        env = dict(os.environ, ENGRAM_ENDPOINT=self.endpoints, ENGRAM_CONTEXT=str(self.work / "none"))
+        done = subprocess.run([BIN_DIR / "engramctl", *map(str, words)], env=env, capture_output=True, text=True, timeout=90)
+        if check and done.returncode != 0:
+            raise AssertionError(f"engramctl {words} ended with {done.returncode}: {done.stderr}\n{self.logs()}")
+        return done
+
+    def nodes_alive(self):
+        done = self.ctl("get", "nodes", "-o", "json", check=False)
+        return sum(node.get("alive", False) for node in json.loads(done.stdout)["nodes"]) if done.returncode == 0 else 0
+
+    def load(self, name):
+        spec = self.work / "spec.json"
+        spec.write_text(json.dumps(SPEC), encoding="utf-8")
+        self.ctl("load", "table", name, "--synthetic", spec, "--shard-bytes", "4MiB", "--replicas", "2", "--wait", "--timeout", "60s")
+
+    def leaders(self):
+        """Those that say that they lead; a process that is stopped says nothing."""
+        found = []
+        for name, port in self.metrics.items():
+            try:
+                page = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=1).read().decode()
+            except OSError:
+                continue
+            if re.search(r"^engram_placement_leader 1", page, re.M):
+                found.append(name)
+        return found
+
+    def await_leader(self, other_than=None):
+        self.assertTrue(wait_until(lambda: self.leaders() and self.leaders()[0] != other_than), self.logs())
+        found = self.leaders()
+        self.assertEqual(len(found), 1, self.logs())
+        return found[0]
+
+    def test_reads_go_on_when_the_leader_is_killed_and_when_it_is_stopped_and_woken(self):
+        self.load("t@1")
+        lib = ctypes.CDLL(str(BIN_DIR.parent / "lib" / "libengram.so"))
+        lib.engram_last_error.restype = ctypes.c_void_p
+        readers = [Reader(lib, self.endpoints, fabric, seed) for seed, fabric in enumerate(("mapped", "stream"))]
+        for reader in readers:
+            reader.start()
+
+        first = self.await_leader()
+        self.processes[first].kill()
+        self.processes[first].wait()
+        second = self.await_leader(other_than=first)
+        self.assertTrue(wait_until(lambda: self.nodes_alive() == 2), self.logs())
+        self.load("after-the-kill@1")
+
+        # Two that believe they lead: the old one wakes after the other has taken over.
+        self.processes[second].send_signal(signal.SIGSTOP)
+        self.processes.pop(first)
+        third = self.await_leader(other_than=second)
+        self.load("after-the-stop@1")
+        self.processes[second].send_signal(signal.SIGCONT)
+        self.assertTrue(wait_until(lambda: "acts as leader no more" in self.log(second)), self.logs())
+        self.assertEqual(self.await_leader(), third)
+        self.load("after-the-waking@1")
+        self.assertEqual(self.nodes_alive(), 2, self.logs())
+        self.ctl("delete", "table", "after-the-stop@1", "--yes")
+
+        for reader in readers:
+            reader.finish()
+        for reader in readers:
+            self.assertEqual(reader.wrong, 0)
+            self.assertEqual(reader.failed, [])
+            self.assertGreater(reader.steps, 50)
+
+
+if __name__ == "__main__":
+    BIN_DIR = pathlib.Path(sys.argv.pop(1)).resolve()
+    unittest.main(verbosity=2)
