@@ -214,7 +214,6 @@ void ControllerLoop::TakeSeat(Instant now) {
 
 void ControllerLoop::StepDown(const absl::Status& why) {
   controller_.reset();
-  doubt_ = absl::OkStatus();
   std::map<CallId, AnyCalled> calls;
   {
     MutexLock lock(&mutex_);
@@ -249,21 +248,20 @@ void ControllerLoop::Refuse(const Event& event) {
       event);
 }
 
-void ControllerLoop::Do(Deposed& action) {
-  if (seat_.lease == nullptr) {
-    outlets_.deposed(action.why);
-  } else {
-    doubt_ = action.why;
-  }
-}
-
 void ControllerLoop::Feed(Event event) {
   const Instant now = clock_->Now();
   if (now - fed_ > kStalled) controller_->Slept(now - fed_);
   fed_ = now;
   std::vector<Action> actions = controller_->OnEvent(now, std::move(event));
-  // The lease may have run out meanwhile: then nothing of this is said to anybody.
+  // The lease may have run out meanwhile, or what the controller believes may be wrong: then
+  // nothing of this is said to anybody, and whoever asked asks again.
   if (!HoldsLease()) return StepDown(NotLeader(seat_.lease->leader()));
+  for (const Action& action : actions) {
+    const auto* deposed = std::get_if<Deposed>(&action);
+    if (deposed == nullptr || seat_.lease == nullptr) continue;
+    outlets_.say(std::string(deposed->why.message()));
+    return StepDown(NotLeader(""));
+  }
   // History before state, state before anything that says so: see MapHistory::Since.
   bool changed = false;
   for (Action& action : actions) {
@@ -275,7 +273,6 @@ void ControllerLoop::Feed(Event event) {
   Publish();
   if (changed) outlets_.map_changed();
   for (Action& action : actions) std::visit([this](auto& one) { Do(one); }, action);
-  if (!doubt_.ok()) StepDown(absl::UnavailableError(doubt_.message()));
 }
 
 void ControllerLoop::Publish() {

@@ -36,8 +36,8 @@ class ControllerLoop {
     std::function<void()> map_changed;  // history and snapshot have the new epoch
     std::function<void(const std::string&)> say;
     std::function<void(const absl::Status&)> deposed;
-    // It leads no more: every stream and watch ends with this.
-    std::function<void(const absl::Status&)> stepped_down;
+    // It leads no more: every stream and watch ends with this. Only where there is a seat.
+    std::function<void(const absl::Status&)> stepped_down = nullptr;
   };
   // For one of several controllers.
   struct Seat {
@@ -104,7 +104,7 @@ class ControllerLoop {
   void Do(MoveAnswer& action) { Reply<MoveCalled>(action.call, std::move(action.move)); }
   void Do(MapChanged&) {}
   void Do(Say& action) { outlets_.say(action.text); }
-  void Do(Deposed& action);
+  void Do(Deposed& action) { outlets_.deposed(action.why); }
 
   const std::unique_ptr<StateStore> store_;
   const std::unique_ptr<Random> random_;
@@ -117,7 +117,6 @@ class ControllerLoop {
   Instant fed_{};         // when the controller last got an event
   Instant next_try_{};    // to take the seat
   std::string last_try_;  // why it failed
-  absl::Status doubt_;    // what the controller believes may be wrong
 
   mutable Mutex mutex_;
   bool leading_ ABSL_GUARDED_BY(mutex_) = false;  // controller_ != nullptr
