@@ -56,10 +56,10 @@ absl::StatusOr<DaxDescription> DescribeDax(const std::string& path, const std::s
 absl::StatusOr<std::shared_ptr<DaxDevice>> DaxDevice::Open(const DaxDescription& device) {
   if (device.alignment < kSmallPage || (device.alignment & (device.alignment - 1)) != 0 ||
       device.bytes == 0 || device.bytes % device.alignment != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(device.path, " has ", device.bytes, " bytes and an alignment of ",
-                     device.alignment, ": wanted are whole pages of 4 KiB, 2 MiB or 1 GiB; make it "
-                     "anew with ndctl or daxctl --align"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        device.path, " has ", device.bytes, " bytes and an alignment of ", device.alignment,
+        ": wanted are whole pages of 4 KiB, 2 MiB or 1 GiB; make it "
+        "anew with ndctl or daxctl --align"));
   }
   std::shared_ptr<DaxDevice> out(new DaxDevice);
   out->device_ = device;
@@ -73,8 +73,7 @@ absl::StatusOr<std::shared_ptr<DaxDevice>> DaxDevice::Open(const DaxDescription&
         device.path, " is in use by another process of this host (", strerror(errno),
         "): `lslocks` and `fuser ", device.path, "` name it; one pool node owns a device"));
   }
-  void* const mapped =
-      mmap(nullptr, device.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, out->fd_, 0);
+  void* const mapped = mmap(nullptr, device.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, out->fd_, 0);
   if (mapped == MAP_FAILED) {
     return absl::ResourceExhaustedError(absl::StrCat("cannot map the ", device.bytes, " bytes of ",
                                                      device.path, ": ", strerror(errno)));
