@@ -101,6 +101,18 @@ absl::StatusOr<Identity> IdentityAmong(std::span<const std::string> uris) {
                    "); it needs one like URI:spiffe://DOMAIN/engram/client/TENANT/NAME"));
 }
 
+std::string_view TenantOr(std::string_view tenant) {
+  return tenant.empty() ? kDefaultTenant : tenant;
+}
+
+bool TenantMayRead(std::string_view tenant, std::string_view owner, const TableName& table,
+                   std::span<const std::string> granted) {
+  if (TenantOr(tenant) == TenantOr(owner)) return true;
+  return std::any_of(granted.begin(), granted.end(), [&](const std::string& one) {
+    return one == table.name || one == table.Full();
+  });
+}
+
 absl::Status CheckRole(const Identity& caller, std::span<const Role> allowed,
                        std::string_view method) {
   if (std::find(allowed.begin(), allowed.end(), caller.role) != allowed.end()) {

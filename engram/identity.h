@@ -18,6 +18,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engram/table_spec.h"
 
 namespace engram {
 
@@ -49,5 +50,12 @@ absl::StatusOr<Identity> IdentityAmong(std::span<const std::string> uris);
 // PermissionDenied names who calls, the method and who may. `allowed` empty: nobody may.
 absl::Status CheckRole(const Identity& caller, std::span<const Role> allowed,
                        std::string_view method);
+
+// The tenant that a table or client stands for: the default where it names none.
+std::string_view TenantOr(std::string_view tenant);
+// Whether clients of `tenant` may read a table of `owner`: their own, and those that `granted` has
+// as NAME or NAME@VERSION.
+bool TenantMayRead(std::string_view tenant, std::string_view owner, const TableName& table,
+                   std::span<const std::string> granted);
 
 }  // namespace engram

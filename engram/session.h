@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "engram/clock.h"
+#include "engram/identity.h"
 #include "engram/ids.h"
 #include "engram/shard_map.h"
 
@@ -74,6 +76,8 @@ struct OpenSession {
   NodeId node;              // whom the client believes it talks to
   Incarnation incarnation;  // and which start of it
   std::vector<TableUid> tables;
+  // Who the peer proved to be; not on the wire: the node's own word.
+  std::optional<Identity> proven = std::nullopt;
 };
 struct AddTable {
   TableUid table;

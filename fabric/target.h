@@ -5,6 +5,8 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -58,6 +60,16 @@ class Target {
   // A session may connect and read what is granted to it. Fabrics whose keys are bearer tokens
   // (ofi) ignore sessions: info().wrong_key and the docs say so.
   virtual void Admit(const SessionToken& session) = 0;
+  // The same for a session that reads on the budget of a tenant; fabrics whose reads the node does
+  // not see cannot hold it to one.
+  virtual void AdmitFor(const SessionToken& session, const std::string& tenant) {
+    static_cast<void>(tenant);
+    Admit(session);
+  }
+  // Rows a second by tenant; those that are not named have no limit.
+  virtual void SetBudgets(std::span<const std::pair<std::string, std::uint64_t>> budgets) {
+    static_cast<void>(budgets);
+  }
   // Its connections are closed and its grants forgotten.
   virtual void Dismiss(const SessionToken& session) = 0;
   virtual void Allow(const SessionToken& session, std::uint64_t key) = 0;

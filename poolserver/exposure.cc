@@ -57,8 +57,16 @@ void Exposure::Hide(const ShardKey& shard) {
   for (std::size_t i = 0; i < targets_.size(); ++i) targets_[i]->Hide(exposed.keys[i]);
 }
 
-void Exposure::Admit(const SessionToken& session) {
-  for (const auto& target : targets_) target->Admit(session);
+void Exposure::Admit(const SessionToken& session, const std::string& tenant) {
+  for (const auto& target : targets_) target->AdmitFor(session, tenant);
+}
+
+void Exposure::SetBudgets(std::span<const TenantPolicy> tenants) {
+  std::vector<std::pair<std::string, std::uint64_t>> budgets;
+  for (const TenantPolicy& tenant : tenants) {
+    if (tenant.rows_per_second > 0) budgets.emplace_back(tenant.tenant, tenant.rows_per_second);
+  }
+  for (const auto& target : targets_) target->SetBudgets(budgets);
 }
 
 void Exposure::Dismiss(const SessionToken& session) {

@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "engram/ids.h"
 #include "engram/mutex.h"
+#include "engram/node_protocol.h"
 #include "engram/session.h"
 #include "fabric/target.h"
 #include "poolserver/arena.h"
@@ -37,7 +38,9 @@ class Exposure {
   // Returns when no fabric reaches the replica any more. Unknown replicas are ignored.
   void Hide(const ShardKey& shard);
 
-  void Admit(const SessionToken& session);
+  void Admit(const SessionToken& session, const std::string& tenant = {});
+  // The rows a second of each tenant that has a budget here.
+  void SetBudgets(std::span<const TenantPolicy> tenants);
   void Dismiss(const SessionToken& session);
   // Replicas that are not exposed are skipped.
   void Allow(const SessionToken& session, std::span<const ShardKey> shards);

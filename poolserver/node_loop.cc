@@ -127,6 +127,7 @@ void NodeLoop::Feed(Event event) {
 
 void NodeLoop::ReportCapacity(Instant now) {
   next_capacity_check_ = now + kCapacityEvery;
+  if (outlets_.tenant_uses) Feed(TenantsUsed{outlets_.tenant_uses()});
   std::vector<TierCapacity> tiers{arena_->capacity()};
   if (tiers == reported_tiers_) return;
   reported_tiers_ = tiers;
@@ -146,7 +147,11 @@ Loader::Ended NodeLoop::PostEnded() {
 void NodeLoop::Do(SendToController& action) { outlets_.to_controller(action.message); }
 void NodeLoop::Do(SendToClient& action) { outlets_.to_client(action.stream, action.message); }
 void NodeLoop::Do(CloseStream& action) { outlets_.close_stream(action.stream); }
-void NodeLoop::Do(AdmitSession& action) { exposure_->Admit(action.token); }
+void NodeLoop::Do(AdmitSession& action) { exposure_->Admit(action.token, action.tenant); }
+void NodeLoop::Do(UsePolicies& action) {
+  exposure_->SetBudgets(action.tenants);
+  if (outlets_.policies) outlets_.policies(action.tenants);
+}
 void NodeLoop::Do(DismissSession& action) { exposure_->Dismiss(action.token); }
 void NodeLoop::Do(AllowReplicas& action) { exposure_->Allow(action.token, action.shards); }
 void NodeLoop::Do(DisallowReplicas& action) { exposure_->Disallow(action.token, action.shards); }

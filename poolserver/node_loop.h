@@ -34,6 +34,10 @@ struct NodeOutlets {
   std::function<void(const NodeToController&)> to_controller;
   // Another process owns this NodeId, or the id was refused: end the program.
   std::function<void(const absl::Status&)> exit;
+  // What calls are judged by from now on; may be empty.
+  std::function<void(const std::vector<TenantPolicy>&)> policies = nullptr;
+  // What each tenant gathered so far; may be empty.
+  std::function<std::vector<TenantUse>()> tenant_uses = nullptr;
   // A line for people about something that happened.
   std::function<void(const std::string&)> say;
 };
@@ -89,6 +93,7 @@ class NodeLoop {
   void Do(CloseStream& action);
   void Do(AdmitSession& action);
   void Do(DismissSession& action);
+  void Do(UsePolicies& action);
   void Do(AllowReplicas& action);
   void Do(DisallowReplicas& action);
   void Do(StartLoad& action);

@@ -11,7 +11,7 @@
 namespace engram::poolserver {
 namespace {
 
-NodeHello Identity(const NodeOptions& options) {
+NodeHello HelloOf(const NodeOptions& options) {
   NodeHello hello;
   hello.node = options.node;
   hello.process_nonce = options.process_nonce;
@@ -28,7 +28,7 @@ NodeState::NodeState(NodeOptions options, Random* random, ProtocolSwitches switc
     : options_(std::move(options)),
       random_(random),
       switches_(switches),
-      link_(Identity(options_), switches),
+      link_(HelloOf(options_), switches),
       leases_(options_.lease, LeaseMargin(options_.lease)) {}
 
 std::vector<Action> NodeState::OnEvent(Instant now, Event event) {
@@ -40,6 +40,7 @@ std::vector<Action> NodeState::OnEvent(Instant now, Event event) {
   FlushUpdates(out);
   if (std::optional<NodeHeartbeat> beat = link_.Beat(now)) {
     beat->sessions = static_cast<std::uint32_t>(sessions_.size());
+    beat->tenants = tenants_used_;
     beat->retirements_pending = static_cast<std::uint32_t>(retirements_pending());
     out.push_back(SendToController{*std::move(beat)});
   }
@@ -105,12 +106,70 @@ void NodeState::On(Instant now, const ControllerSaid& event, Actions& out) {
   } else if (const auto* refused = std::get_if<NodeRefused>(&event.message)) {
     exit = refused->status.ok() ? absl::AbortedError("the controller refused this node")
                                 : refused->status;
-  } else if (std::holds_alternative<Command>(event.message)) {
+  } else if (const auto* policies = std::get_if<TenantPolicies>(&event.message)) {
+    Take(*policies, out);
+  } else {
     Obey(std::get<Command>(event.message), out);
   }
   if (exit.ok()) return;
   exiting_ = true;
   out.push_back(Exit{exit});
+}
+
+// ---- tenants ----
+
+const TenantPolicy* NodeState::PolicyOf(const std::string& tenant) const {
+  const auto it = policies_.find(tenant);
+  return it == policies_.end() ? nullptr : &it->second;
+}
+
+bool NodeState::IsRevoked(const std::optional<Identity>& proven) const {
+  if (!proven || proven->role != Role::kClient) return false;
+  const TenantPolicy* policy = PolicyOf(proven->tenant);
+  return policy != nullptr && std::binary_search(policy->revoked_clients.begin(),
+                                                 policy->revoked_clients.end(), proven->name);
+}
+
+// Without certificates nobody proves a tenant, and nothing is kept from anybody.
+bool NodeState::MayRead(const NodeSession& session, const TableUid& table) const {
+  if (!session.Wants(table)) return false;
+  if (!session.proven() || session.proven()->role != Role::kClient) return true;
+  const auto owner = owners_.find(table);
+  if (owner == owners_.end()) return false;
+  const TenantPolicy* policy = PolicyOf(session.tenant());
+  return TenantMayRead(session.tenant(), owner->second.tenant, owner->second.name,
+                       policy == nullptr ? std::vector<std::string>() : policy->granted_tables);
+}
+
+void NodeState::Take(const TenantPolicies& policies, Actions& out) {
+  if (policies.token < policies_from_) return;
+  policies_from_ = policies.token;
+  policies_.clear();
+  for (const TenantPolicy& policy : policies.tenants) policies_[policy.tenant] = policy;
+  out.push_back(UsePolicies{policies.tenants});
+  std::vector<SessionId> revoked;
+  for (auto& [id, session] : sessions_) {
+    if (IsRevoked(session.proven())) {
+      revoked.push_back(id);
+      continue;
+    }
+    const std::set<ShardKey> held = session.granted();
+    for (const ShardKey& shard : held) {
+      if (!MayRead(session, shard.table)) session.AddWithdrawal({shard, {}});
+    }
+    if (session.stream()) GrantTables(session);
+  }
+  for (const SessionId id : revoked) {
+    const NodeSession& session = sessions_.at(id);
+    // The data ports close at once. What it mapped or reads one-sidedly it keeps until its lease
+    // has run out: memory is not reused before that.
+    out.push_back(DismissSession{session.token()});
+    if (!session.stream()) continue;
+    RefuseStream(
+        *session.stream(),
+        absl::PermissionDeniedError(absl::StrCat(session.proven()->Describe(), " is revoked")),
+        out);
+  }
 }
 
 void NodeState::Obey(const Command& command, Actions& out) {
@@ -155,7 +214,10 @@ absl::Status NodeState::Load(const LoadReplicas& load, Actions& out) {
     if (added && i < load.sums.size()) it->second.expected_sum = load.sums[i];
     link_.Changed(it->second.Report());
   }
-  if (!start.shards.empty()) layouts_.try_emplace(load.table.uid, layout);
+  if (!start.shards.empty()) {
+    layouts_.try_emplace(load.table.uid, layout);
+    owners_.try_emplace(load.table.uid, Owned{load.table.name, load.table.tenant});
+  }
   if (!start.shards.empty()) out.push_back(std::move(start));
   return absl::OkStatus();
 }
@@ -204,7 +266,9 @@ void NodeState::Release(Replica& replica, Actions& out) {
   out.push_back(ReleaseMemory{shard});
   replicas_.erase(shard);
   const auto rest = replicas_.lower_bound({shard.table, ShardIndex(0)});
-  if (rest == replicas_.end() || rest->first.table != shard.table) layouts_.erase(shard.table);
+  if (rest != replicas_.end() && rest->first.table == shard.table) return;
+  layouts_.erase(shard.table);
+  owners_.erase(shard.table);
 }
 
 // ---- the adapter's answers ----
@@ -249,7 +313,7 @@ void NodeState::On(Instant, const ReplicaExposed& event, Actions& out) {
   }
   link_.Changed(replica.Report());
   for (auto& [id, session] : sessions_) {
-    if (session.stream() && session.Wants(event.shard.table)) Give(session, replica);
+    if (session.stream() && MayRead(session, event.shard.table)) Give(session, replica);
   }
 }
 
@@ -279,6 +343,8 @@ void NodeState::On(Instant, const InspectionEnded& event, Actions& out) {
 }
 
 void NodeState::On(Instant, const CapacityChanged& event, Actions&) { link_.SetTiers(event.tiers); }
+
+void NodeState::On(Instant, const TenantsUsed& event, Actions&) { tenants_used_ = event.tenants; }
 
 // ---- read sessions ----
 
@@ -331,6 +397,8 @@ void NodeState::Open(Instant now, StreamId stream, const OpenSession& open, Acti
         absl::StrCat("session is meant for node \"", open.node.name, "\" incarnation ",
                      open.incarnation.value(), "; this is \"", options_.node.name,
                      "\" incarnation ", link_.incarnation().value(), "; refresh the map"));
+  } else if (IsRevoked(open.proven)) {
+    why = absl::PermissionDeniedError(absl::StrCat(open.proven->Describe(), " is revoked"));
   } else if (Reattach(now, stream, open, &why, out)) {
     return;
   } else if (why.ok() && sessions_.size() >= options_.max_sessions) {
@@ -348,7 +416,7 @@ void NodeState::Open(Instant now, StreamId stream, const OpenSession& open, Acti
   ENGRAM_CHECK(added);
   by_stream_[stream] = id;
   if (!open.request_id.empty()) by_request_[open.request_id] = id;
-  out.push_back(AdmitSession{token});
+  out.push_back(AdmitSession{token, it->second.tenant()});
   Welcome(now, it->second, out);
 }
 
@@ -396,7 +464,10 @@ void NodeState::Welcome(Instant now, NodeSession& session, Actions& out) {
 void NodeState::GrantTables(NodeSession& session) {
   for (auto& [shard, replica] : replicas_) {
     const bool serves = replica.step() == Replica::Step::kServing;
-    if (serves && session.Wants(shard.table) && !session.Holds(shard)) Give(session, replica);
+    if (serves && MayRead(session, shard.table) && !session.Holds(shard) &&
+        !session.IsWithdrawing(shard)) {
+      Give(session, replica);
+    }
   }
 }
 
@@ -414,6 +485,8 @@ void NodeState::Renew(Instant now, NodeSession& session, const RenewLease& renew
   }
   if (!quiet->empty()) out.push_back(DisallowReplicas{session.token(), *quiet});
   for (const ShardKey& shard : *quiet) StopReading(session.id(), shard, out);
+  // What was withdrawn from its tenant may be granted again by now.
+  if (!quiet->empty()) GrantTables(session);
   LeaseRenewed renewed{renew.sequence, Duration(0)};
   if (session.HasUnapplied() && switches_.hold_lease_while_unapplied) {
     ++counters_.renewals_not_extended;

@@ -100,10 +100,14 @@ struct InspectionEnded {
 struct CapacityChanged {
   std::vector<TierCapacity> tiers;
 };
-using Event =
-    std::variant<Timer, ControllerConnected, ControllerLost, ControllerSaid, ClientSaid,
-                 StreamBroken, ReplicaLoaded, LoadEnded, ReplicaExposed, ExposeFailed,
-                 ReplicaHidden, OwnReadFinished, SliceScrubbed, InspectionEnded, CapacityChanged>;
+// What each tenant gathered so far; reported with the next heartbeat.
+struct TenantsUsed {
+  std::vector<TenantUse> tenants;
+};
+using Event = std::variant<Timer, ControllerConnected, ControllerLost, ControllerSaid, ClientSaid,
+                           StreamBroken, ReplicaLoaded, LoadEnded, ReplicaExposed, ExposeFailed,
+                           ReplicaHidden, OwnReadFinished, SliceScrubbed, InspectionEnded,
+                           CapacityChanged, TenantsUsed>;
 
 // ---- actions ----
 struct SendToController {
@@ -120,6 +124,11 @@ struct CloseStream {
 // Every fabric: Target::Admit / Dismiss.
 struct AdmitSession {
   SessionToken token;
+  std::string tenant;  // whose budget it reads on; empty: nobody's
+};
+// What sessions, calls and gathers are judged by from now on.
+struct UsePolicies {
+  std::vector<TenantPolicy> tenants;
 };
 struct DismissSession {
   SessionToken token;
@@ -175,8 +184,8 @@ struct Exit {
 };
 using Action =
     std::variant<SendToController, SendToClient, CloseStream, AdmitSession, DismissSession,
-                 AllowReplicas, DisallowReplicas, StartLoad, StopLoad, ExposeReplica, HideReplica,
-                 ReleaseMemory, ScrubSlice, StartInspection, Exit>;
+                 UsePolicies, AllowReplicas, DisallowReplicas, StartLoad, StopLoad, ExposeReplica,
+                 HideReplica, ReleaseMemory, ScrubSlice, StartInspection, Exit>;
 
 struct NodeOptions {
   NodeId node;
@@ -248,8 +257,14 @@ class NodeState {
   void On(Instant now, const SliceScrubbed& event, Actions& out);
   void On(Instant now, const InspectionEnded& event, Actions& out);
   void On(Instant now, const CapacityChanged& event, Actions& out);
+  void On(Instant now, const TenantsUsed& event, Actions& out);
 
   void Obey(const Command& command, Actions& out);
+  // Ends the sessions of revoked clients, withdraws what a tenant may not read any more.
+  void Take(const TenantPolicies& policies, Actions& out);
+  const TenantPolicy* PolicyOf(const std::string& tenant) const;
+  bool IsRevoked(const std::optional<Identity>& proven) const;
+  bool MayRead(const NodeSession& session, const TableUid& table) const;
   absl::Status Load(const LoadReplicas& load, Actions& out);
   void Retire(const RetireReplicas& retire, Actions& out);
   void Drain(Replica& replica, Actions& out);
@@ -282,6 +297,14 @@ class NodeState {
   LeaseTable leases_;
   std::map<ShardKey, Replica> replicas_;
   std::map<TableUid, ShardLayout> layouts_;  // of tables with replicas here
+  struct Owned {
+    TableName name;
+    std::string tenant;
+  };
+  std::map<TableUid, Owned> owners_;  // of the same tables
+  std::map<std::string, TenantPolicy> policies_;
+  FencingToken policies_from_;
+  std::vector<TenantUse> tenants_used_;
   std::map<SessionId, NodeSession> sessions_;
   std::map<StreamId, SessionId> by_stream_;
   std::map<std::string, SessionId> by_request_;

@@ -1,5 +1,6 @@
 #include "poolserver/session.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,7 +13,8 @@ NodeSession::NodeSession(SessionId id, const SessionToken& token, const OpenSess
     : id_(id),
       token_(token),
       client_(open.client),
-      tenant_(open.tenant),
+      proven_(open.proven),
+      tenant_(proven_ && proven_->role == Role::kClient ? proven_->tenant : open.tenant),
       request_id_(open.request_id),
       tables_(open.tables.begin(), open.tables.end()),
       stream_(stream) {}
@@ -56,6 +58,16 @@ absl::StatusOr<std::vector<ShardKey>> NodeSession::Apply(GrantRevision applied) 
     unapplied_.erase(unapplied_.begin());
   }
   return quiet;
+}
+
+bool NodeSession::IsWithdrawing(const ShardKey& shard) const {
+  for (const Withdrawal& withdrawal : pending_.withdrawn) {
+    if (withdrawal.shard == shard) return true;
+  }
+  for (const auto& [revision, shards] : unapplied_) {
+    if (std::find(shards.begin(), shards.end(), shard) != shards.end()) return true;
+  }
+  return false;
 }
 
 void NodeSession::Reattach(StreamId stream) {

@@ -29,7 +29,9 @@ class NodeSession {
   SessionId id() const { return id_; }
   const SessionToken& token() const { return token_; }
   const std::string& client() const { return client_; }
+  // What its certificate says, else what it says itself.
   const std::string& tenant() const { return tenant_; }
+  const std::optional<Identity>& proven() const { return proven_; }
   const std::string& request_id() const { return request_id_; }
   const std::set<TableUid>& tables() const { return tables_; }
   // Nothing when the stream broke.
@@ -45,12 +47,16 @@ class NodeSession {
   // The next revision, or nothing when nothing changed or the stream is broken.
   std::optional<GrantUpdate> TakeUpdate();
 
+  const std::set<ShardKey>& granted() const { return granted_; }
+
   // The client says that every revision up to `applied` is in force and quiescent. Returns the
   // shards that it cannot read any more. InvalidArgument: a revision that was never sent, or one
   // smaller than before.
   absl::StatusOr<std::vector<ShardKey>> Apply(GrantRevision applied);
   // True while a withdrawal waits for this client: its lease is not extended.
   bool HasUnapplied() const { return !unapplied_.empty() || !pending_.withdrawn.empty(); }
+  // A withdrawal of this shard waits for this client: it must not be granted again before.
+  bool IsWithdrawing(const ShardKey& shard) const;
   GrantRevision applied() const { return applied_; }
   GrantRevision sent() const { return sent_; }
 
@@ -65,6 +71,7 @@ class NodeSession {
   const SessionId id_;
   const SessionToken token_;
   const std::string client_;
+  const std::optional<Identity> proven_;
   const std::string tenant_;
   const std::string request_id_;
   std::set<TableUid> tables_;

@@ -80,9 +80,13 @@ absl::StatusOr<ClientMessage> OpenFromWire(const v1::OpenSession& open) {
       !ok.ok()) {
     return ok;
   }
-  OpenSession out{open.caller().client(),          open.caller().tenant(),
-                  open.caller().request_id(),      NodeId{open.node()},
-                  Incarnation(open.incarnation()), {}};
+  OpenSession out{open.caller().client(),
+                  open.caller().tenant(),
+                  open.caller().request_id(),
+                  NodeId{open.node()},
+                  Incarnation(open.incarnation()),
+                  {},
+                  std::nullopt};
   for (const std::string& bytes : open.tables()) {
     auto uid = TableUidFromWire(bytes);
     if (!uid.ok()) return uid.status();

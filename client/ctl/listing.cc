@@ -212,6 +212,80 @@ Listing ListMoves(const v1::ListMovesResponse& moves, std::int64_t now_unix_ms) 
   return listing;
 }
 
+Listing ListSessions(const v1::ListSessionsResponse& sessions, std::int64_t now_unix_ms) {
+  Listing listing{TextTable({{"NAME"}, {"TENANT"}, {"TABLE"}, {"OPENED-AS"}, {"AGE", false, true}}),
+                  {},
+                  ToJson(sessions)};
+  for (const v1::ListSessionsResponse::Session& session : sessions.sessions()) {
+    listing.names.push_back("session/" + session.client());
+    for (const v1::ListSessionsResponse::Held& held : session.held()) {
+      listing.table.Add({session.client(), session.tenant(), held.table_name(), held.asked(),
+                         HumanAge(session.last_report_unix_ms(), now_unix_ms)});
+    }
+  }
+  return listing;
+}
+
+Listing ListTenants(const v1::ListTenantsResponse& tenants, const std::string& only) {
+  Listing listing{TextTable({{"NAME"},
+                             {"TABLES", false, true},
+                             {"CLIENTS", false, true},
+                             {"ROWS/S", false, true},
+                             {"BUDGET", false, true},
+                             {"WAITED", false, true},
+                             {"GRANTED", true},
+                             {"REVOKED"}}),
+                  {},
+                  ToJson(tenants)};
+  for (const v1::Tenant& tenant : tenants.tenants()) {
+    if (!only.empty() && tenant.name() != only) continue;
+    listing.names.push_back("tenant/" + tenant.name());
+    listing.table.Add(
+        {tenant.name(), absl::StrCat(tenant.tables()), absl::StrCat(tenant.clients()),
+         absl::StrCat(static_cast<std::uint64_t>(tenant.rows_per_second())),
+         tenant.budget_rows_per_second() == 0 ? "-" : absl::StrCat(tenant.budget_rows_per_second()),
+         absl::StrCat(tenant.throttled_messages()), absl::StrJoin(tenant.granted_tables(), ","),
+         tenant.revoked_clients().empty() ? "-" : absl::StrJoin(tenant.revoked_clients(), ",")});
+  }
+  return listing;
+}
+
+Listing ListAliases(const v1::ListTablesResponse& tables, const v1::ListSessionsResponse& sessions,
+                    const std::string& only, std::int64_t now_unix_ms) {
+  Listing listing{
+      TextTable(
+          {{"NAME"}, {"VERSION"}, {"ADOPTED", false, true}, {"WAITING-FOR"}, {"AGE", false, true}}),
+      {},
+      ""};
+  v1::ListTablesResponse shown;
+  for (const auto& entry : tables.tables()) {
+    for (const std::string& alias : entry.table().aliases()) {
+      const std::string name = entry.table().name() + "@" + alias;
+      if (!only.empty() && name != only) continue;
+      std::size_t all = 0, adopted = 0;
+      std::string behind;
+      for (const auto& session : sessions.sessions()) {
+        for (const auto& held : session.held()) {
+          if (held.asked() != name) continue;
+          ++all;
+          if (held.table() == entry.table().uid()) {
+            ++adopted;
+          } else {
+            absl::StrAppend(&behind, behind.empty() ? "" : ",", session.client());
+          }
+        }
+      }
+      listing.names.push_back("alias/" + name);
+      listing.table.Add({name, entry.table().version(), absl::StrCat(adopted, "/", all),
+                         behind.empty() ? "-" : behind,
+                         HumanAge(entry.table().created_unix_ms(), now_unix_ms)});
+      *shown.add_tables() = entry;
+    }
+  }
+  listing.json = ToJson(shown);
+  return listing;
+}
+
 Listing ListShards(const Shards& shards, const v1::ListTablesResponse& tables,
                    std::int64_t now_unix_ms) {
   Listing listing{TextTable({{"NAME"},

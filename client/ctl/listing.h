@@ -31,6 +31,12 @@ Listing ListReplicas(const Shards& shards, const v1::ListTablesResponse& tables,
 // Moves that are stored and not ended: what is left of plans.
 Listing ListMoves(const v1::ListMovesResponse& moves, std::int64_t now_unix_ms);
 
+Listing ListSessions(const v1::ListSessionsResponse& sessions, std::int64_t now_unix_ms);
+Listing ListTenants(const v1::ListTenantsResponse& tenants, const std::string& only);
+// What each alias names, and how many of those who opened it hold that version.
+Listing ListAliases(const v1::ListTablesResponse& tables, const v1::ListSessionsResponse& sessions,
+                    const std::string& only, std::int64_t now_unix_ms);
+
 // "Alive", "Cordoned", "Draining", "Drained", "Dead".
 std::string StateWord(const v1::Node& node);
 // "Ready", "Serving", "dram", ... of wire values; "?" for one that this program does not know.

@@ -15,6 +15,9 @@ std::string_view Name(Noun noun) {
     case Noun::kNode: return "node";
     case Noun::kPlan: return "plan";
     case Noun::kAlias: return "alias";
+    case Noun::kSession: return "session";
+    case Noun::kTenant: return "tenant";
+    case Noun::kClient: return "client";
   }
   return "table";
 }

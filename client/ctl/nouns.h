@@ -10,7 +10,7 @@
 
 namespace engram::ctl {
 
-enum class Noun { kTable, kShard, kReplica, kNode, kPlan, kAlias };
+enum class Noun { kTable, kShard, kReplica, kNode, kPlan, kAlias, kSession, kTenant, kClient };
 
 // Takes singular and plural. UsageError suggests the nearest of `allowed`.
 absl::StatusOr<Noun> ParseNoun(std::string_view word, const std::vector<Noun>& allowed);

@@ -165,6 +165,34 @@ absl::StatusOr<v1::SetAliasResponse> PoolStub::SetAlias(const v1::SetAliasReques
   return service_->Ask<v1::SetAliasResponse>(&v1::PoolService::Stub::SetAlias, request, timeout_);
 }
 
+absl::StatusOr<v1::ListSessionsResponse> PoolStub::Sessions() const {
+  return Ask<v1::ListSessionsResponse>(*service_->stub, &v1::PoolService::Stub::ListSessions,
+                                       v1::ListSessionsRequest(), kController, endpoint_, timeout_);
+}
+
+absl::StatusOr<v1::ListTenantsResponse> PoolStub::Tenants() const {
+  return Ask<v1::ListTenantsResponse>(*service_->stub, &v1::PoolService::Stub::ListTenants,
+                                      v1::ListTenantsRequest(), kController, endpoint_, timeout_);
+}
+
+absl::StatusOr<v1::SetTenantBudgetResponse> PoolStub::SetTenantBudget(
+    const v1::SetTenantBudgetRequest& request) const {
+  return Ask<v1::SetTenantBudgetResponse>(*service_->stub, &v1::PoolService::Stub::SetTenantBudget,
+                                          request, kController, endpoint_, timeout_);
+}
+
+absl::StatusOr<v1::GrantTableResponse> PoolStub::GrantTable(
+    const v1::GrantTableRequest& request) const {
+  return Ask<v1::GrantTableResponse>(*service_->stub, &v1::PoolService::Stub::GrantTable, request,
+                                     kController, endpoint_, timeout_);
+}
+
+absl::StatusOr<v1::RevokeClientResponse> PoolStub::RevokeClient(
+    const v1::RevokeClientRequest& request) const {
+  return Ask<v1::RevokeClientResponse>(*service_->stub, &v1::PoolService::Stub::RevokeClient,
+                                       request, kController, endpoint_, timeout_);
+}
+
 absl::StatusOr<v1::CordonNodeResponse> PoolStub::Cordon(
     const v1::CordonNodeRequest& request) const {
   return service_->Ask<v1::CordonNodeResponse>(&v1::PoolService::Stub::CordonNode, request,

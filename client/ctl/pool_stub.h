@@ -36,6 +36,13 @@ class PoolStub {
   absl::StatusOr<v1::LoadTableResponse> Load(const v1::LoadTableRequest& request) const;
   absl::StatusOr<v1::DeleteTableResponse> Delete(const v1::DeleteTableRequest& request) const;
   absl::StatusOr<v1::SetAliasResponse> SetAlias(const v1::SetAliasRequest& request) const;
+  absl::StatusOr<v1::ListSessionsResponse> Sessions() const;
+  absl::StatusOr<v1::ListTenantsResponse> Tenants() const;
+  absl::StatusOr<v1::SetTenantBudgetResponse> SetTenantBudget(
+      const v1::SetTenantBudgetRequest& request) const;
+  absl::StatusOr<v1::GrantTableResponse> GrantTable(const v1::GrantTableRequest& request) const;
+  absl::StatusOr<v1::RevokeClientResponse> RevokeClient(
+      const v1::RevokeClientRequest& request) const;
   absl::StatusOr<v1::CordonNodeResponse> Cordon(const v1::CordonNodeRequest& request) const;
   absl::StatusOr<v1::UncordonNodeResponse> Uncordon(const v1::UncordonNodeRequest& request) const;
   absl::StatusOr<v1::DrainNodeResponse> Drain(const v1::DrainNodeRequest& request) const;

@@ -14,7 +14,7 @@ namespace {
 
 struct DeleteOptions {
   std::string noun, name;
-  bool yes = false, dry_run = false, wait = false;
+  bool yes = false, dry_run = false, wait = false, force = false;
 };
 
 std::string What(const v1::GetTableResponse& answer) {
@@ -68,6 +68,7 @@ absl::Status Delete(const DeleteOptions& options, const Invocation& invocation) 
   *request.mutable_caller() = NewCaller();
   request.set_name(table->name);
   request.set_version(table->version);
+  request.set_force(options.force);
   const auto deleted = pool->Delete(request);
   if (!deleted.ok()) return deleted.status();
   if (options.wait) {
@@ -95,6 +96,7 @@ Action DeclareDelete(Options app) {
   app.Word("NAME", &options->name, "NAME@VERSION, NAME@ALIAS");
   app.Flag("-y,--yes", &options->yes, "Really delete");
   app.Flag("--dry-run", &options->dry_run, "Say what would be deleted, and delete nothing");
+  app.Flag("--force", &options->force, "Even while clients hold the table open");
   app.Flag("--wait", &options->wait, "Return when its memory is freed");
   return [options](const Invocation& invocation) { return Delete(*options, invocation); };
 }

@@ -65,14 +65,33 @@ absl::StatusOr<Listing> FetchShards(const PoolStub& pool, Noun noun, const std::
                               : ListReplicas(*shards, *tables, NowUnixMs());
 }
 
+absl::StatusOr<Listing> FetchAliases(const PoolStub& pool, const std::string& name) {
+  const auto tables = pool.Tables();
+  if (!tables.ok()) return tables.status();
+  const auto sessions = pool.Sessions();
+  if (!sessions.ok()) return sessions.status();
+  return ListAliases(*tables, *sessions, name, NowUnixMs());
+}
+
 absl::StatusOr<Listing> Fetch(const PoolStub& pool, Noun noun, const std::string& name) {
   switch (noun) {
     case Noun::kTable: return FetchTables(pool, name);
     case Noun::kNode: return FetchNodes(pool, name);
     case Noun::kShard:
     case Noun::kReplica: return FetchShards(pool, noun, name);
-    case Noun::kPlan:
-    case Noun::kAlias: break;
+    case Noun::kAlias: return FetchAliases(pool, name);
+    case Noun::kSession: {
+      const auto sessions = pool.Sessions();
+      if (!sessions.ok()) return sessions.status();
+      return ListSessions(*sessions, NowUnixMs());
+    }
+    case Noun::kTenant: {
+      const auto tenants = pool.Tenants();
+      if (!tenants.ok()) return tenants.status();
+      return ListTenants(*tenants, name);
+    }
+    case Noun::kClient:
+    case Noun::kPlan: break;
   }
   const auto moves = pool.Moves();
   if (!moves.ok()) return moves.status();
@@ -111,8 +130,9 @@ absl::Status Watch(const PoolStub& pool, Noun noun, const std::string& name, For
 }
 
 absl::Status Get(const GetOptions& options, const Invocation& invocation) {
-  const auto noun = ParseNoun(
-      options.noun, {Noun::kTable, Noun::kShard, Noun::kReplica, Noun::kNode, Noun::kPlan});
+  const auto noun =
+      ParseNoun(options.noun, {Noun::kTable, Noun::kShard, Noun::kReplica, Noun::kNode, Noun::kPlan,
+                               Noun::kAlias, Noun::kSession, Noun::kTenant});
   if (!noun.ok()) return noun.status();
   const auto format = ParseFormat(invocation.output, {Format::kTable, Format::kWide, Format::kJson,
                                                       Format::kYaml, Format::kName});
@@ -134,7 +154,8 @@ absl::Status Get(const GetOptions& options, const Invocation& invocation) {
 
 Action DeclareGet(Options app) {
   auto options = std::make_shared<GetOptions>();
-  app.Word("NOUN", &options->noun, "tables, shards, replicas, nodes or plans");
+  app.Word("NOUN", &options->noun,
+           "tables, shards, replicas, nodes, plans, aliases, sessions or tenants");
   app.OptionalWord("NAME", &options->name, "Only this one (shards and replicas: of this table)");
   app.Flag("-w,--watch", &options->watch, "Go on, printing what changes");
   return [options](const Invocation& invocation) { return Get(*options, invocation); };

@@ -17,7 +17,7 @@ constexpr std::array kVerbs = {
          "engramctl load table deepseek-v4.1@1 --checkpoint /models/deepseek-v4.1 --wait\n"
          "engramctl load table small@1 --synthetic spec.json --replicas 2 --wait",
          DeclareLoad},
-    Verb{"get", "List tables, shards, replicas, nodes or plans",
+    Verb{"get", "List tables, shards, replicas, nodes, plans, aliases, sessions or tenants",
          "engramctl get tables\n"
          "engramctl get nodes -o wide\n"
          "engramctl get shards small@1 -o json\n"
@@ -50,6 +50,22 @@ constexpr std::array kVerbs = {
          "engramctl set alias deepseek-v4.1@live 2\n"
          "engramctl set alias deepseek-v4.1@live 1 --dry-run",
          DeclareSet},
+    Verb{"rollback", "Let an alias name again what it named before",
+         "engramctl rollback alias deepseek-v4.1@live", DeclareRollback},
+    Verb{"budget", "Set how many rows a second a tenant may read",
+         "engramctl budget tenant team-a 2000000\n"
+         "engramctl budget tenant team-a 0",
+         DeclareBudget},
+    Verb{"grant", "Let the clients of a tenant read a table of another tenant",
+         "engramctl grant table deepseek-v4.1 --tenant team-b\n"
+         "engramctl grant table deepseek-v4.1@2 --tenant team-b",
+         DeclareGrant},
+    Verb{"revoke", "End what a client's certificate, or a grant of a table, allows",
+         "engramctl revoke client team-a/replica-7\n"
+         "engramctl revoke table deepseek-v4.1 --tenant team-b",
+         DeclareRevoke},
+    Verb{"restore", "Take the revocation of a client back",
+         "engramctl restore client team-a/replica-7", DeclareRestore},
     Verb{"move", "Move a copy of one shard to another node; readers go on",
          "engramctl move shard small@1/17 --to node-2\n"
          "engramctl move shard small@1/17 --from node-0 --to node-2 --dry-run",

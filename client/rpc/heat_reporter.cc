@@ -43,27 +43,62 @@ HeatReporter::HeatReporter(std::string client, std::string tenant, std::uint64_t
   loop_.Start([this](Instant now) { return Report(now); });
 }
 
+HeatReporter::~HeatReporter() {
+  loop_.Stop();
+  if (!told_open_) return;
+  v1::ReportHeatRequest nothing;
+  nothing.set_covers_ns(1);
+  Send(std::move(nothing));
+}
+
+void HeatReporter::Hurry() {
+  loop_.Post([this] { next_ = std::min(next_, SystemClock::Get().Now()); });
+}
+
 void HeatReporter::Add(const void* table, std::function<TakenHeat()> take) {
-  MutexLock lock(&mutex_);
-  tables_[table] = std::move(take);
+  {
+    MutexLock lock(&mutex_);
+    tables_[table] = std::move(take);
+  }
+  Hurry();
 }
 
 void HeatReporter::Remove(const void* table) {
-  MutexLock lock(&mutex_);
-  tables_.erase(table);
+  {
+    MutexLock lock(&mutex_);
+    tables_.erase(table);
+  }
+  Hurry();
 }
 
 bool HeatReporter::Fill(v1::ReportHeatRequest* request) {
   MutexLock lock(&mutex_);
   for (const auto& [table, take] : tables_) {
     TakenHeat taken = take();
+    v1::HeldTable* held = request->add_held();
+    held->set_table(wire::ToWire(taken.table));
+    held->set_name(taken.name);
+    held->set_asked(taken.asked);
     if (std::all_of(taken.shards.begin(), taken.shards.end(), [](auto n) { return n == 0; }) &&
         taken.ngrams.empty()) {
       continue;
     }
     FillTable(std::move(taken), request->add_tables());
   }
-  return request->tables_size() > 0;
+  return request->held_size() > 0 || told_open_;
+}
+
+void HeatReporter::Send(v1::ReportHeatRequest request) {
+  request.mutable_caller()->set_client(client_);
+  request.mutable_caller()->set_tenant(tenant_);
+  request.set_process(process_);
+  request.set_sequence(++sequence_);
+  v1::ReportHeatResponse response;
+  if (!call_(request, &response).ok()) return;
+  told_open_ = request.held_size() > 0;
+  if (response.report_every_ns() > 0) {
+    every_ = std::clamp(Duration(response.report_every_ns()), kShortest, kLongest);
+  }
 }
 
 Instant HeatReporter::Report(Instant now) {
@@ -71,16 +106,7 @@ Instant HeatReporter::Report(Instant now) {
   v1::ReportHeatRequest request;
   request.set_covers_ns((now - last_).count());
   last_ = now;
-  if (Fill(&request)) {
-    request.mutable_caller()->set_client(client_);
-    request.mutable_caller()->set_tenant(tenant_);
-    request.set_process(process_);
-    request.set_sequence(++sequence_);
-    v1::ReportHeatResponse response;
-    if (call_(request, &response).ok() && response.report_every_ns() > 0) {
-      every_ = std::clamp(Duration(response.report_every_ns()), kShortest, kLongest);
-    }
-  }
+  if (Fill(&request)) Send(std::move(request));
   next_ = SystemClock::Get().Now() + every_;
   return next_;
 }

@@ -23,6 +23,7 @@ struct TakenHeat {
   TableUid table;
   std::vector<std::uint64_t> shards;
   std::vector<ReadHeat::Ngram> ngrams;
+  std::string name, asked;  // of the table: its name, and the version or alias it was opened by
 };
 
 class HeatReporter {
@@ -32,15 +33,19 @@ class HeatReporter {
 
   HeatReporter(std::string client, std::string tenant, std::uint64_t process, Call call);
 
-  // `take` is called until Remove returns; it must not call back.
+  ~HeatReporter();  // tells the controller that nothing is open any more, if it can be told
+
+  // `take` is called until Remove returns; it must not call back. What is open is reported at once.
   void Add(const void* table, std::function<TakenHeat()> take);
   void Remove(const void* table);
 
  private:
   // The loop's thread: reports when it is time; returns when it is next.
   Instant Report(Instant now);
-  // False: nothing was read.
+  // False: there is nothing to say.
   bool Fill(v1::ReportHeatRequest* request);
+  void Send(v1::ReportHeatRequest request);
+  void Hurry();
 
   const std::string client_, tenant_;
   const std::uint64_t process_;
@@ -49,6 +54,7 @@ class HeatReporter {
   std::uint64_t sequence_ = 0;
   Duration every_ = std::chrono::seconds(2);  // until the controller says otherwise
   Instant last_, next_;
+  bool told_open_ = false;  // the last report had open tables
 
   Mutex mutex_;
   std::map<const void*, std::function<TakenHeat()>> tables_ ABSL_GUARDED_BY(mutex_);

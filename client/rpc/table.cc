@@ -66,6 +66,8 @@ RowReader::Options Table::State::ReaderOptions(RowReader::Options options) {
 TakenHeat Table::State::TakeHeat() {
   TakenHeat taken;
   taken.table = record.uid;
+  taken.name = record.name.name;
+  taken.asked = asked.version;
   MutexLock lock(&mutex);
   for (const auto& heat : heats) heat->Take(&taken.shards, &taken.ngrams);
   // Those of readers that are gone.

@@ -30,13 +30,14 @@ void Grants::Remove(std::uint64_t key) {
   mutex_.Await([&] { return region->pins == 0; });
 }
 
-void Grants::Admit(const SessionToken& token) {
+void Grants::Admit(const SessionToken& token, std::shared_ptr<TenantMeter> meter) {
   MutexLock lock(&mutex_);
   for (const auto& session : sessions_) {
     if (session->token == token) return;
   }
   sessions_.push_back(std::make_shared<Session>());
   sessions_.back()->token = token;
+  sessions_.back()->meter = std::move(meter);
 }
 
 void Grants::Dismiss(const SessionToken& token) {

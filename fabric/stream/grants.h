@@ -13,6 +13,7 @@
 #include "engram/mutex.h"
 #include "engram/random.h"
 #include "fabric/stream/row_source.h"
+#include "fabric/stream/throttle.h"
 
 namespace engram::fabric::stream {
 
@@ -33,6 +34,7 @@ class Grants {
   // One per read session; lives as long as a connection names it.
   struct Session {
     SessionToken token;
+    std::shared_ptr<TenantMeter> meter;                            // null: nobody's budget
     bool dismissed = false;                                        // guarded by the lock of Grants
     absl::flat_hash_map<std::uint64_t, Region*, KeyHash> allowed;  // guarded by the lock of Grants
   };
@@ -41,7 +43,7 @@ class Grants {
   // Returns when nothing has the region pinned any more.
   void Remove(std::uint64_t key);
 
-  void Admit(const SessionToken& token);
+  void Admit(const SessionToken& token, std::shared_ptr<TenantMeter> meter = nullptr);
   void Dismiss(const SessionToken& token);
   void Allow(const SessionToken& token, std::uint64_t key);
   void Disallow(const SessionToken& token, std::uint64_t key);

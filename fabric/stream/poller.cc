@@ -16,10 +16,11 @@ constexpr int kEventsPerLook = 64;
 
 }  // namespace
 
-Poller::Poller(const PollerOptions& options, Grants* grants, Descriptor listener,
-               std::function<Poller*(const SessionToken&)> route)
+Poller::Poller(const PollerOptions& options, Grants* grants, Throttle* throttle,
+               Descriptor listener, std::function<Poller*(const SessionToken&)> route)
     : options_(options),
       grants_(grants),
+      throttle_(throttle),
       route_(std::move(route)),
       listener_(std::move(listener)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
@@ -72,6 +73,7 @@ void Poller::Run() {
   while (!stop_.load(std::memory_order_acquire)) {
     bool worked = false;
     for (std::size_t i = 0; i < hot_.size(); ++i) worked |= ReadFrom(hot_[i]);
+    if (throttle_->active()) throttle_->Release(clock_.Now());
     const bool bulk = !bulk_.empty();
     if (bulk) ServeBulkSlice();
     bool blocked = false;
@@ -91,6 +93,7 @@ void Poller::Run() {
   }
   listener_.Reset();
   for (auto& connection : connections_) CloseConnection(connection.get());
+  throttle_->ReleaseAll();
   // A source that still works writes into its job's buffer: wait for it.
   while (asynchronous_ > 0) LookAtSockets(-1);
   SweepClosed();
@@ -99,7 +102,7 @@ void Poller::Run() {
 }
 
 int Poller::BlockTimeout() {
-  Instant earliest = Instant::max();
+  Instant earliest = throttle_->active() ? throttle_->Next() : Instant::max();
   for (const auto& connection : connections_) {
     earliest = std::min({earliest, connection->receive_deadline, connection->send_deadline});
   }

@@ -23,6 +23,7 @@
 #include "fabric/stream/grants.h"
 #include "fabric/stream/peer_connection.h"
 #include "fabric/stream/socket.h"
+#include "fabric/stream/throttle.h"
 
 namespace engram::fabric::stream {
 
@@ -43,7 +44,7 @@ struct LaneCounters {
 class Poller {
  public:
   // `listener` is -1 for pollers that only adopt. `route` tells which poller serves a session.
-  Poller(const PollerOptions& options, Grants* grants, Descriptor listener,
+  Poller(const PollerOptions& options, Grants* grants, Throttle* throttle, Descriptor listener,
          std::function<Poller*(const SessionToken&)> route);
   ~Poller();
   void Start();
@@ -77,6 +78,8 @@ class Poller {
   bool TakeHello(PeerConnection* connection);
   void Welcome(PeerConnection* connection, HelloResult result);
   void Accept(PeerConnection* connection, const RequestView& view);
+  // False: the job waits for its tenant's budget, and comes back through Resumed.
+  bool MayGather(Job* job);
   void ServeUrgent(Job* job);
   void ServeBulkSlice();
   void EnqueueBulk(PeerConnection* connection);
@@ -96,6 +99,7 @@ class Poller {
   const PollerOptions options_;
   std::atomic<std::uint64_t> incarnation_{options_.incarnation.value()};
   Grants* const grants_;
+  Throttle* const throttle_;
   const std::function<Poller*(const SessionToken&)> route_;
   const SystemClock clock_{};
   Descriptor listener_;
@@ -110,7 +114,7 @@ class Poller {
   std::vector<std::unique_ptr<Job>> all_jobs_;
   std::vector<Job*> free_jobs_;  // last in, first out: the warm buffer is used again
   std::vector<Job*> sent_;
-  std::uint32_t asynchronous_ = 0;  // jobs at a source
+  std::uint32_t asynchronous_ = 0;  // jobs at a source, or waiting for a budget
   bool any_closed_ = false;
   std::uint32_t turns_ = 0;
   Instant last_stall_check_{};

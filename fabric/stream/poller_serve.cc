@@ -1,4 +1,5 @@
 // The part of Poller that turns received bytes into replies.
+#include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 
@@ -100,12 +101,26 @@ void Poller::Accept(PeerConnection* connection, const RequestView& view) {
   Job* job = TakeJob(connection);
   job->gather.Begin(view);
   connection->Consume(view.bytes);
+  if (!MayGather(job)) return;
   if (connection->lane == Lane::kUrgent) {
     ServeUrgent(job);
   } else {
     connection->waiting.push_back(job);
     EnqueueBulk(connection);
   }
+}
+
+bool Poller::MayGather(Job* job) {
+  Grants::Session& session = *job->connection->session;
+  if (session.meter == nullptr || !throttle_->active()) return true;
+  std::uint64_t turn;
+  static_assert(sizeof turn <= sizeof session.token.bytes);
+  memcpy(&turn, session.token.bytes.data(), sizeof turn);
+  if (throttle_->Ask(clock_.Now(), session.meter.get(), turn, job->gather.rows(), &job->resume)) {
+    return true;
+  }
+  ++asynchronous_;
+  return false;
 }
 
 void Poller::ServeUrgent(Job* job) {
@@ -162,6 +177,9 @@ void Poller::Resumed(Job* job) {
 void Poller::FinishJob(Job* job) {
   PeerConnection* connection = job->connection;
   job->gather.Finish(grants_);
+  if (TenantMeter* meter = connection->session->meter.get()) {
+    meter->rows.fetch_add(job->gather.rows(), std::memory_order_relaxed);
+  }
   const auto lane = static_cast<std::size_t>(connection->lane);
   rows_[lane].store(rows_[lane].load(std::memory_order_relaxed) + job->gather.rows(),
                     std::memory_order_relaxed);

@@ -67,8 +67,9 @@ absl::StatusOr<std::unique_ptr<StreamTarget>> StreamTarget::Open(
     return (*pollers)[token.bytes[0] % pollers->size()].get();
   };
   for (std::uint32_t i = 0; i < options.threads; ++i) {
-    target->pollers_.push_back(std::make_unique<Poller>(
-        poller, &target->grants_, i == 0 ? *std::move(listener) : Descriptor(), route));
+    target->pollers_.push_back(
+        std::make_unique<Poller>(poller, &target->grants_, &target->throttle_,
+                                 i == 0 ? *std::move(listener) : Descriptor(), route));
   }
   for (auto& each : target->pollers_) each->Start();
   return target;
@@ -99,6 +100,15 @@ ExposedRegion StreamTarget::ExposeSource(std::unique_ptr<RowSource> source, std:
 void StreamTarget::Hide(std::uint64_t key) { grants_.Remove(key); }
 
 void StreamTarget::Admit(const SessionToken& session) { grants_.Admit(session); }
+
+void StreamTarget::AdmitFor(const SessionToken& session, const std::string& tenant) {
+  grants_.Admit(session, tenant.empty() ? nullptr : throttle_.MeterOf(tenant));
+}
+
+void StreamTarget::SetBudgets(std::span<const std::pair<std::string, std::uint64_t>> budgets) {
+  throttle_.SetBudgets(SystemClock::Get().Now(), budgets);
+  for (auto& poller : pollers_) poller->Wake();
+}
 
 void StreamTarget::Dismiss(const SessionToken& session) {
   grants_.Dismiss(session);

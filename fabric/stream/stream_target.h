@@ -42,10 +42,15 @@ class StreamTarget final : public Target {
   ExposedRegion ExposeSource(std::unique_ptr<RowSource> source, std::uint64_t length);
   void Hide(std::uint64_t key) override;
   void Admit(const SessionToken& session) override;
+  void AdmitFor(const SessionToken& session, const std::string& tenant) override;
+  void SetBudgets(std::span<const std::pair<std::string, std::uint64_t>> budgets) override;
   void Dismiss(const SessionToken& session) override;
   void Allow(const SessionToken& session, std::uint64_t key) override;
   void Disallow(const SessionToken& session, std::uint64_t key) override;
   void Stop() override;
+
+  // What each tenant gathered since the start.
+  std::vector<TenantUse> tenant_uses() const { return throttle_.Uses(); }
 
   // Rows and messages answered since the start (engram_gather_rows_total, _messages_total).
   LaneCounters counters(Lane lane) const;
@@ -57,6 +62,7 @@ class StreamTarget final : public Target {
   PathAddress address_;
   std::string unix_path_;
   Grants grants_;
+  Throttle throttle_;
   std::vector<std::unique_ptr<Poller>> pollers_;
   Mutex stop_mutex_;
   bool stopped_ ABSL_GUARDED_BY(stop_mutex_) = false;

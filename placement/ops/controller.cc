@@ -79,6 +79,7 @@ struct Dispatch {
   void operator()(const AliasAsked& asked) { SetAlias(core, asked.call, asked.request); }
   void operator()(const IntentAsked& asked) { SetNodeIntent(core, asked.call, asked.request); }
   void operator()(const MoveAsked& asked) { MoveShard(core, asked.call, asked.request); }
+  void operator()(const TenantAsked& asked) { SetTenant(core, asked.call, asked.request); }
   void operator()(const Tick&) { core.changed = true; }
 };
 
@@ -93,6 +94,7 @@ void RunDuties(Core& core) {
   DriveLoading(core);
   CommitReady(core);
   DriveRetiring(core);
+  TellPolicies(core);
 }
 
 }  // namespace

@@ -51,12 +51,32 @@ struct DeleteRequest {
   CallerId caller;
   TableName name;
   bool dry_run = false;
+  bool force = false;  // even while clients hold the table
 };
 
 struct AliasRequest {
   CallerId caller;
   TableName alias;      // NAME@ALIAS
   std::string version;  // of the same NAME; empty: the alias is removed
+  bool dry_run = false;
+  bool rollback = false;  // instead of a version: what the alias named before
+};
+
+struct TenantBudget {
+  std::uint64_t rows_per_second = 0;  // 0: no limit
+};
+struct TableGrant {
+  std::string table;  // NAME or NAME@VERSION
+  bool withdraw = false;
+};
+struct ClientRevocation {
+  std::string client;
+  bool restore = false;
+};
+struct TenantRequest {
+  CallerId caller;
+  std::string tenant;
+  std::variant<TenantBudget, TableGrant, ClientRevocation> change;
   bool dry_run = false;
 };
 
@@ -101,6 +121,10 @@ struct AliasAsked {
   CallId call;
   AliasRequest request;
 };
+struct TenantAsked {
+  CallId call;
+  TenantRequest request;
+};
 struct IntentAsked {
   CallId call;
   IntentRequest request;
@@ -111,7 +135,7 @@ struct MoveAsked {
 };
 struct Tick {};
 using Event = std::variant<LinkOpened, NodeSaid, LinkBroke, LoadAsked, DeleteAsked, AliasAsked,
-                           IntentAsked, MoveAsked, Tick>;
+                           IntentAsked, MoveAsked, TenantAsked, Tick>;
 
 // ---- actions ----
 struct SendToNode {
@@ -141,6 +165,10 @@ struct MoveAnswer {
   CallId call;
   absl::StatusOr<MoveRecord> move;
 };
+struct TenantAnswer {
+  CallId call;
+  absl::StatusOr<TenantRecord> tenant;
+};
 struct MapChanged {
   std::shared_ptr<const MapDelta> delta;
 };
@@ -154,8 +182,8 @@ struct Say {
 struct Deposed {
   absl::Status why;
 };
-using Action =
-    std::variant<SendToNode, CloseLink, Answer, IntentAnswer, MoveAnswer, MapChanged, Say, Deposed>;
+using Action = std::variant<SendToNode, CloseLink, Answer, IntentAnswer, MoveAnswer, TenantAnswer,
+                            MapChanged, Say, Deposed>;
 
 struct ControllerOptions {
   Duration heartbeat_every = std::chrono::seconds(1);
@@ -180,6 +208,8 @@ struct ControllerOptions {
   PlanLimits plan_limits;
   // Rows read a second, one a shard; empty where nothing is known.
   std::function<std::vector<double>(Instant now, const TableUid&)> reads;
+  // Who holds a table open, for people; empty where nobody is known to.
+  std::function<std::vector<std::string>(Instant now, const TableUid&)> holders;
   // Milliseconds since 1970, for people.
   std::function<std::int64_t()> unix_ms = [] { return std::int64_t{0}; };
   const Clock* stopwatch = nullptr;  // measures plans; null = they are not measured

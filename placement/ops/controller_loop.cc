@@ -127,6 +127,10 @@ void ControllerLoop::MoveShard(MoveRequest request, MoveCalled called) {
   Ask<MoveAsked>(std::move(request), std::move(called));
 }
 
+void ControllerLoop::SetTenant(TenantRequest request, TenantCalled called) {
+  Ask<TenantAsked>(std::move(request), std::move(called));
+}
+
 std::shared_ptr<const ClusterState> ControllerLoop::snapshot() const {
   MutexLock lock(&mutex_);
   return published_;

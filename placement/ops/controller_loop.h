@@ -47,6 +47,7 @@ class ControllerLoop {
   };
   using Called = std::function<void(absl::StatusOr<TableRecord>)>;
   using IntentCalled = std::function<void(absl::StatusOr<IntentReply>)>;
+  using TenantCalled = std::function<void(absl::StatusOr<TenantRecord>)>;
   using MoveCalled = std::function<void(absl::StatusOr<MoveRecord>)>;
   static constexpr std::size_t kMaxCalls = 1024;
 
@@ -68,6 +69,7 @@ class ControllerLoop {
   void SetAlias(AliasRequest request, Called called);
   void SetNodeIntent(IntentRequest request, IntentCalled called);
   void MoveShard(MoveRequest request, MoveCalled called);
+  void SetTenant(TenantRequest request, TenantCalled called);
 
   // OK while this controller leads. The snapshot of one that does not is out of date.
   absl::Status Refusal() const;
@@ -91,7 +93,7 @@ class ControllerLoop {
   void StepDown(const absl::Status& why);
   void Refuse(const Event& event);
   void Publish();
-  using AnyCalled = std::variant<Called, IntentCalled, MoveCalled>;
+  using AnyCalled = std::variant<Called, IntentCalled, MoveCalled, TenantCalled>;
   template <class Asked, class Request, class CalledType>
   void Ask(Request request, CalledType called);
   // Answers the call, if it is still known.
@@ -102,6 +104,7 @@ class ControllerLoop {
   void Do(Answer& action) { Reply<Called>(action.call, std::move(action.table)); }
   void Do(IntentAnswer& action) { Reply<IntentCalled>(action.call, std::move(action.node)); }
   void Do(MoveAnswer& action) { Reply<MoveCalled>(action.call, std::move(action.move)); }
+  void Do(TenantAnswer& action) { Reply<TenantCalled>(action.call, std::move(action.tenant)); }
   void Do(MapChanged&) {}
   void Do(Say& action) { outlets_.say(action.text); }
   void Do(Deposed& action) { outlets_.deposed(action.why); }

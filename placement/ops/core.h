@@ -32,6 +32,7 @@ struct NodeContact {
   // counts for nothing until it says that they are gone, or takes a later command to load them: by
   // the last command then.
   std::map<ShardKey, std::uint64_t> unwanted;
+  std::vector<TenantPolicy> policies;  // told on this link
 };
 
 // A process that says hello while another of the same NodeId has a stream: it waits until the other
@@ -89,6 +90,10 @@ struct Core {
   std::map<ShardKey, std::string> move_notes;
   std::map<std::pair<NodeId, ShardKey>, std::uint32_t> failed_loads;  // in a row
   std::uint64_t last_command = 0;
+  // What policies were last made of; whether a node was told any by this controller.
+  Epoch policies_epoch;
+  std::map<std::string, std::shared_ptr<const TenantRecord>> policies_of;
+  bool policies_told = false;
   bool changed = false;  // duties have something to look at
 
   const ClusterState& state() const { return registry->state(); }

@@ -1,7 +1,29 @@
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "placement/ops/ops.h"
 
 namespace engram::placement {
+namespace {
+
+constexpr std::size_t kHoldersNamed = 3;
+
+// Readers lose nothing they were promised, and yet: who deletes what is read should mean it.
+absl::Status CheckUnheld(const Core& core, const TableEntry& table, const DeleteRequest& request) {
+  if (request.force || !core.options.holders) return absl::OkStatus();
+  std::vector<std::string> holders = core.options.holders(core.now, table.record.uid);
+  if (holders.empty()) return absl::OkStatus();
+  const std::size_t all = holders.size();
+  holders.resize(std::min(all, kHoldersNamed));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "table ", table.record.name.Full(), " is open in ", all, all == 1 ? " client" : " clients",
+      " (", absl::StrJoin(holders, ", "), all > kHoldersNamed ? ", ..." : "",
+      "; `engramctl get sessions`): let them adopt another version or end, or delete it with "
+      "--force"));
+}
+
+}  // namespace
 
 void DeleteTable(Core& core, CallId call, const DeleteRequest& request) {
   const auto answer = [&](absl::StatusOr<TableRecord> table) {
@@ -35,6 +57,7 @@ void DeleteTable(Core& core, CallId call, const DeleteRequest& request) {
         "version first (`engramctl set alias ", alias, " VERSION`), or remove it (`engramctl ",
         "delete alias ", alias, "`)")));
   }
+  if (absl::Status held = CheckUnheld(core, *table, request); !held.ok()) return answer(held);
   StoredTable next = *table;
   next.record.state = TableState::kDeleting;
   next.delete_request = key;

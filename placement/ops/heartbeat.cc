@@ -20,6 +20,7 @@ void Heartbeat(Core& core, LinkId link, const NodeHeartbeat& heartbeat) {
   contact.live.tiers = heartbeat.tiers;
   contact.live.sessions = heartbeat.sessions;
   contact.live.retirements_pending = heartbeat.retirements_pending;
+  contact.live.tenants = heartbeat.tenants;
   contact.live.last_seen_unix_ms = core.options.unix_ms();
   ReconsiderNewcomers(core, node);
 

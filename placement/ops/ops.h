@@ -41,6 +41,12 @@ absl::Status CheckMove(const Core& core, const MoveRecord& move);
 std::size_t TakeMoves(Core& core, std::vector<MoveRecord> moves);
 // The same for the steps of a plan. Of several steps of one shard the first is taken.
 std::size_t CarryOut(Core& core, const Plan& plan);
+// set_tenant.cc: budgets, grants of tables, revoked clients.
+void SetTenant(Core& core, CallId call, const TenantRequest& request);
+// Tells the nodes what they do not know yet of tenants.
+void TellPolicies(Core& core);
+// The same for a node that is about to be welcomed: it serves nobody before it knows.
+void TellPoliciesFirst(Core& core, LinkId link, const NodeId& node, bool known_before);
 // set_alias.cc
 void SetAlias(Core& core, CallId call, const AliasRequest& request);
 

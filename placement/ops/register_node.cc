@@ -131,6 +131,7 @@ void Welcome(Core& core, LinkId link, const NodeHello& hello) {
   core.SayLine(absl::StrCat("node ", hello.node.name, " joined as incarnation ",
                             incarnation.value(), " at ", hello.endpoint));
   Bind(core, link, hello, incarnation);
+  TellPoliciesFirst(core, link, hello.node, hello.incarnation != Incarnation());
   core.Send(link, NodeWelcome{incarnation, core.state().token, core.options.heartbeat_every,
                               core.options.dead_after});
   RetireUnknown(core, hello.node, unknown);

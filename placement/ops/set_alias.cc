@@ -26,18 +26,36 @@ absl::StatusOr<const TableEntry*> TargetOf(const Core& core, const AliasRequest&
 StoredTable Without(const TableEntry& table, const std::string& alias) {
   StoredTable next = table;
   std::erase(next.record.aliases, alias);
+  next.alias_before.erase(alias);
   return next;
 }
 
 }  // namespace
 
+// What the alias named before; a request as if it had said so.
+absl::StatusOr<AliasRequest> Backwards(const TableEntry* now, AliasRequest request) {
+  if (!request.rollback) return request;
+  if (now == nullptr)
+    return absl::NotFoundError(absl::StrCat(request.alias.Full(), " is no alias"));
+  const auto before = now->alias_before.find(request.alias.version);
+  if (before == now->alias_before.end())
+    return absl::FailedPreconditionError(absl::StrCat("alias ", request.alias.Full(),
+                                                      " has named nothing but ",
+                                                      now->record.name.Full(), "; name a version"));
+  request.version = before->second;
+  return request;
+}
+
 // Both tables change at one epoch: readers of the map never see the alias twice, or nowhere.
-void SetAlias(Core& core, CallId call, const AliasRequest& request) {
+void SetAlias(Core& core, CallId call, const AliasRequest& asked) {
   const auto answer = [&](absl::StatusOr<TableRecord> table) {
     core.actions.push_back(Answer{call, std::move(table)});
   };
+  const TableEntry* before = core.state().FindAlias(asked.alias);
+  const absl::StatusOr<AliasRequest> resolved = Backwards(before, asked);
+  if (!resolved.ok()) return answer(resolved.status());
+  const AliasRequest& request = *resolved;
   const std::string& alias = request.alias.version;
-  const TableEntry* before = core.state().FindAlias(request.alias);
   Change change;
   TableRecord result;
   if (request.version.empty()) {
@@ -52,6 +70,7 @@ void SetAlias(Core& core, CallId call, const AliasRequest& request) {
     if (before != nullptr) change.tables.push_back(Without(*before, alias));
     StoredTable next = **target;
     next.record.aliases.push_back(alias);
+    if (before != nullptr) next.alias_before[alias] = before->record.name.version;
     std::sort(next.record.aliases.begin(), next.record.aliases.end());
     result = next.record;
     change.tables.push_back(std::move(next));

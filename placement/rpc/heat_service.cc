@@ -152,8 +152,9 @@ grpc::ServerUnaryReactor* PoolService::ReportHeat(grpc::CallbackServerContext* c
     return Finish(context, Exceeds("tables", request->tables_size(), kMostTablesInReport));
   }
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
+  const std::optional<Identity> caller = wire::CallerIdentity(*context);
   HeatReport report{request->caller().client(),
-                    request->caller().tenant(),
+                    TenantOfCall(caller, request->caller()),
                     request->process(),
                     request->sequence(),
                     {},
@@ -172,7 +173,16 @@ grpc::ServerUnaryReactor* PoolService::ReportHeat(grpc::CallbackServerContext* c
   }
   heat_->Prune([&](const TableUid& uid) { return state->FindTable(uid) != nullptr; });
   response->set_report_every_ns(options_.report_every.count());
-  return Finish(context, heat_->Take(NowBoot(), report));
+  const Instant now = NowBoot();
+  if (absl::Status held = TakeHeld(now, caller, *request); !held.ok()) return Finish(context, held);
+  response->set_budget_rows_per_second(state->TenantNamed(report.tenant).rows_per_second);
+  if (absl::Status taken = heat_->Take(now, report); !taken.ok()) return Finish(context, taken);
+  double sum = 0;
+  for (const ClientReads& client : heat_->Clients(now)) {
+    if (client.tenant == report.tenant) sum += client.reads_per_second;
+  }
+  response->set_rows_per_second(sum);
+  return Finish(context, absl::OkStatus());
 }
 
 grpc::ServerUnaryReactor* PoolService::GetHeat(grpc::CallbackServerContext* context,

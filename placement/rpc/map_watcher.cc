@@ -24,19 +24,36 @@ void MapWatcher::OnWriteDone(bool ok) {
   Step();
 }
 
+void MapWatcher::Queue(const ClusterState& state, MapDelta delta) {
+  if (caller_ && caller_->role == Role::kClient) {
+    const auto hidden = [&](const TableUid& uid) {
+      const TableEntry* table = state.FindTable(uid);
+      return table == nullptr || !state.MayRead(caller_->tenant, table->record);
+    };
+    std::erase_if(delta.tables, [&](const MapTable& table) { return hidden(table.uid); });
+    std::erase_if(delta.chunks, [&](const MapChunk& chunk) { return hidden(chunk.table); });
+  }
+  epoch_ = delta.to;
+  for (v1::WatchMapResponse& piece : wire::ToWire(delta)) pieces_.push_back(std::move(piece));
+}
+
 // Only when everything before is sent: a slow reader costs one round of deltas, not a queue.
 void MapWatcher::Refill() {
   const auto deltas = loop_->history().Since(epoch_);
-  if (deltas) {
+  const std::shared_ptr<const ClusterState> state = loop_->snapshot();
+  std::vector<std::string> granted;
+  if (caller_) granted = state->TenantNamed(caller_->tenant).granted_tables;
+  const bool same = !granted_ || *granted_ == granted;
+  granted_ = std::move(granted);
+  if (deltas && same) {
     for (const auto& delta : *deltas) {
-      for (v1::WatchMapResponse& piece : wire::ToWire(*delta)) pieces_.push_back(std::move(piece));
-      epoch_ = delta->to;
+      // The history may be ahead of the state that says what may be seen: the rest comes with it.
+      if (caller_ && delta->to > state->epoch) break;
+      Queue(*state, *delta);
     }
-    return;
+  } else {
+    Queue(*state, state->Snapshot());
   }
-  const MapDelta snapshot = loop_->snapshot()->Snapshot();
-  for (v1::WatchMapResponse& piece : wire::ToWire(snapshot)) pieces_.push_back(std::move(piece));
-  epoch_ = snapshot.to;
 }
 
 void MapWatcher::Step() {

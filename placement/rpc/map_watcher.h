@@ -13,8 +13,11 @@ namespace engram::placement {
 
 class MapWatcher final : public grpc::ServerWriteReactor<v1::WatchMapResponse> {
  public:
-  MapWatcher(PoolService* service, ControllerLoop* loop, Epoch from)
-      : service_(service), loop_(loop), epoch_(from) {}
+  // An authenticated client sees the tables that its tenant may read.
+  MapWatcher(PoolService* service, ControllerLoop* loop, Epoch from, std::optional<Identity> caller)
+      : service_(service), loop_(loop), caller_(std::move(caller)), epoch_(from) {}
+
+  const std::optional<Identity>& caller() const { return caller_; }
 
   // There may be something to send.
   void Advance();
@@ -25,15 +28,20 @@ class MapWatcher final : public grpc::ServerWriteReactor<v1::WatchMapResponse> {
   void OnDone() override { service_->Forget(this); }
 
  private:
+  // Queues the delta, less what the caller may not see.
+  void Queue(const ClusterState& state, MapDelta delta) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Refill() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Step() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   PoolService* const service_;
   ControllerLoop* const loop_;
+  const std::optional<Identity> caller_;
   Mutex mutex_;
   v1::WatchMapResponse piece_;
   Epoch epoch_ ABSL_GUARDED_BY(mutex_);  // of the map that the pieces sent and queued lead to
   std::deque<v1::WatchMapResponse> pieces_ ABSL_GUARDED_BY(mutex_);
+  // What the tenant was granted when the last pieces were queued.
+  std::optional<std::vector<std::string>> granted_ ABSL_GUARDED_BY(mutex_);
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<grpc::Status> closing_ ABSL_GUARDED_BY(mutex_);

@@ -107,11 +107,12 @@ grpc::ServerUnaryReactor* PoolService::DeleteTable(grpc::CallbackServerContext* 
   absl::StatusOr<TableName> name = NameOf(request->name(), request->version());
   if (!name.ok()) return Finish(context, name.status());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_->Delete({CallerOf(request->caller()), *std::move(name), request->dry_run()},
-                [reactor, response](absl::StatusOr<TableRecord> table) {
-                  if (table.ok()) *response->mutable_table() = wire::ToWire(*table);
-                  reactor->Finish(wire::ToGrpc(table.status()));
-                });
+  loop_->Delete(
+      {CallerOf(request->caller()), *std::move(name), request->dry_run(), request->force()},
+      [reactor, response](absl::StatusOr<TableRecord> table) {
+        if (table.ok()) *response->mutable_table() = wire::ToWire(*table);
+        reactor->Finish(wire::ToGrpc(table.status()));
+      });
   return reactor;
 }
 
@@ -121,12 +122,12 @@ grpc::ServerUnaryReactor* PoolService::SetAlias(grpc::CallbackServerContext* con
   absl::StatusOr<TableName> alias = NameOf(request->name(), request->alias());
   if (!alias.ok()) return Finish(context, alias.status());
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_->SetAlias(
-      {CallerOf(request->caller()), *std::move(alias), request->version(), request->dry_run()},
-      [reactor, response](absl::StatusOr<TableRecord> table) {
-        if (table.ok()) *response->mutable_table() = wire::ToWire(*table);
-        reactor->Finish(wire::ToGrpc(table.status()));
-      });
+  loop_->SetAlias({CallerOf(request->caller()), *std::move(alias), request->version(),
+                   request->dry_run(), request->rollback()},
+                  [reactor, response](absl::StatusOr<TableRecord> table) {
+                    if (table.ok()) *response->mutable_table() = wire::ToWire(*table);
+                    reactor->Finish(wire::ToGrpc(table.status()));
+                  });
   return reactor;
 }
 
@@ -138,7 +139,10 @@ grpc::ServerUnaryReactor* PoolService::GetTable(grpc::CallbackServerContext* con
   if (!name.ok()) return Finish(context, name.status());
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
   const TableEntry* table = FindAny(*state, *name);
-  if (table == nullptr) return Finish(context, UnknownTable(*name));
+  const std::optional<std::string> only = ClientTenant(*context);
+  if (table == nullptr || (only && !state->MayRead(*only, table->record))) {
+    return Finish(context, UnknownTable(*name));
+  }
   *response->mutable_table() = wire::ToWire(table->record);
   response->set_shards_serving(table->counts().shards_serving);
   response->set_shards_total(table->layout->shards());
@@ -151,7 +155,11 @@ grpc::ServerUnaryReactor* PoolService::ListTables(grpc::CallbackServerContext* c
   if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Finish(context, refused);
   std::map<std::pair<TableName, TableUid>, const TableEntry*> sorted;
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
-  for (const auto& [uid, table] : state->tables) sorted[{table->record.name, uid}] = table.get();
+  const std::optional<std::string> only = ClientTenant(*context);
+  for (const auto& [uid, table] : state->tables) {
+    if (only && !state->MayRead(*only, table->record)) continue;
+    sorted[{table->record.name, uid}] = table.get();
+  }
   for (const auto& [key, table] : sorted) {
     auto* to = response->add_tables();
     *to->mutable_table() = wire::ToWire(table->record);
@@ -215,8 +223,9 @@ grpc::ServerWriteReactor<v1::GetTokenMapResponse>* PoolService::GetTokenMap(
 }
 
 grpc::ServerWriteReactor<v1::WatchMapResponse>* PoolService::WatchMap(
-    grpc::CallbackServerContext*, const v1::WatchMapRequest* request) {
-  const auto watcher = std::make_shared<MapWatcher>(this, loop_, Epoch(request->from_epoch()));
+    grpc::CallbackServerContext* context, const v1::WatchMapRequest* request) {
+  const auto watcher = std::make_shared<MapWatcher>(this, loop_, Epoch(request->from_epoch()),
+                                                    wire::CallerIdentity(*context));
   absl::Status refused;
   {
     MutexLock lock(&mutex_);

@@ -8,9 +8,11 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "engram/identity.h"
 #include "engram/mutex.h"
 #include "engram/v1/placement.grpc.pb.h"
 #include "placement/heat/heat_board.h"
+#include "placement/heat/open_tables.h"
 #include "placement/ops/controller_loop.h"
 #include "placement/plan/planner.h"
 
@@ -26,9 +28,9 @@ class PoolService final : public v1::PoolService::CallbackService {
     PlanLimits limits;                                 // of the plans that are shown
     bool rebalance = false;                            // whether they are carried out, too
   };
-  // `loop` and `heat` must outlive the service.
-  PoolService(ControllerLoop* loop, HeatBoard* heat, Options options)
-      : loop_(loop), heat_(heat), options_(std::move(options)) {}
+  // `loop`, `heat` and `open` must outlive the service.
+  PoolService(ControllerLoop* loop, HeatBoard* heat, OpenTables* open, Options options)
+      : loop_(loop), heat_(heat), open_(open), options_(std::move(options)) {}
 
   grpc::ServerUnaryReactor* LoadTable(grpc::CallbackServerContext* context,
                                       const v1::LoadTableRequest* request,
@@ -84,6 +86,25 @@ class PoolService final : public v1::PoolService::CallbackService {
                                     const v1::GetPlanRequest* request,
                                     v1::GetPlanResponse* response) override;
 
+  // pool_service_tenants.cc
+  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
+                                         const v1::ListSessionsRequest* request,
+                                         v1::ListSessionsResponse* response) override;
+  grpc::ServerUnaryReactor* ListTenants(grpc::CallbackServerContext* context,
+                                        const v1::ListTenantsRequest* request,
+                                        v1::ListTenantsResponse* response) override;
+  grpc::ServerUnaryReactor* SetTenantBudget(grpc::CallbackServerContext* context,
+                                            const v1::SetTenantBudgetRequest* request,
+                                            v1::SetTenantBudgetResponse* response) override;
+  grpc::ServerUnaryReactor* GrantTable(grpc::CallbackServerContext* context,
+                                       const v1::GrantTableRequest* request,
+                                       v1::GrantTableResponse* response) override;
+  grpc::ServerUnaryReactor* RevokeClient(grpc::CallbackServerContext* context,
+                                         const v1::RevokeClientRequest* request,
+                                         v1::RevokeClientResponse* response) override;
+  // PermissionDenied for a client that is revoked.
+  absl::Status CheckRevoked(const Identity& caller) const;
+
   // Outlet of the loop: there is a newer map.
   void MapChanged();
   // Ends every watch, so that the server can stop.
@@ -94,9 +115,17 @@ class PoolService final : public v1::PoolService::CallbackService {
  private:
   friend class MapWatcher;
   void Forget(MapWatcher* watcher);
+  absl::Status TakeHeld(Instant now, const std::optional<Identity>& caller,
+                        const v1::ReportHeatRequest& request);
+  template <class Response>
+  grpc::ServerUnaryReactor* ChangeTenant(grpc::CallbackServerContext* context,
+                                         TenantRequest request, Response* response);
+  // Watches of revoked clients end, those of others see what they may see now.
+  void TenantsChanged();
 
   ControllerLoop* const loop_;
   HeatBoard* const heat_;
+  OpenTables* const open_;
   const Options options_;
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;

@@ -35,7 +35,8 @@ PlanLimits LimitsOf(const Settings& settings) {
   return limits;
 }
 
-ControllerOptions OptionsOf(const Settings& settings, const HeatBoard* heat) {
+ControllerOptions OptionsOf(const Settings& settings, const HeatBoard* heat,
+                            const OpenTables* open) {
   ControllerOptions options;
   options.heartbeat_every = settings.Time("heartbeat_every");
   options.dead_after = settings.Time("dead_after");
@@ -47,17 +48,21 @@ ControllerOptions OptionsOf(const Settings& settings, const HeatBoard* heat) {
   options.rebalance_every = settings.Time("rebalance_every");
   options.plan_limits = LimitsOf(settings);
   options.reads = [heat](Instant now, const TableUid& table) { return heat->Shards(now, table); };
+  options.holders = [open](Instant now, const TableUid& table) {
+    return open->Holders(now, table);
+  };
   options.unix_ms = UnixMs;
   options.stopwatch = &SystemClock::Get();
   return options;
 }
 
 absl::StatusOr<std::unique_ptr<ControllerLoop>> OpenOnFile(const Settings& settings,
-                                                           const HeatBoard* heat) {
+                                                           const HeatBoard* heat,
+                                                           const OpenTables* open) {
   auto store = SqliteStore::Open({settings.Text("state_file"), settings.Size("state_max_bytes")});
   if (!store.ok()) return store.status();
   auto random = std::make_unique<SystemRandom>();
-  auto controller = Controller::Open(SystemClock::Get().Now(), OptionsOf(settings, heat),
+  auto controller = Controller::Open(SystemClock::Get().Now(), OptionsOf(settings, heat, open),
                                      store->get(), random.get());
   if (!controller.ok()) return controller.status();
   return std::make_unique<ControllerLoop>(*std::move(store), std::move(random),
@@ -308,11 +313,14 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   wire::WarnIfInsecure(settings.Text("listen"), *credentials, say);
   std::unique_ptr<PlacementServer> server(new PlacementServer);
   server->heat_ = std::make_unique<HeatBoard>(settings.Time("heat_half_life"));
+  // A process that misses three reports is gone.
+  server->open_ = std::make_unique<OpenTables>(3 * settings.Time("heat_report_every") +
+                                               std::chrono::seconds(1));
   if (settings.Text("store") == "etcd") {
     if (absl::Status opened = server->OpenOnEtcd(settings, say); !opened.ok()) return opened;
   } else {
     absl::StatusOr<std::unique_ptr<ControllerLoop>> loop =
-        OpenOnFile(settings, server->heat_.get());
+        OpenOnFile(settings, server->heat_.get(), server->open_.get());
     if (!loop.ok()) return loop.status();
     server->loop_ = *std::move(loop);
   }
@@ -322,7 +330,8 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   pool.report_every = settings.Time("heat_report_every");
   pool.limits = LimitsOf(settings);
   pool.rebalance = settings.Bool("rebalance");
-  server->pool_ = std::make_unique<PoolService>(server->loop_.get(), server->heat_.get(), pool);
+  server->pool_ = std::make_unique<PoolService>(server->loop_.get(), server->heat_.get(),
+                                                server->open_.get(), pool);
   server->loop_->Start(
       {[nodes = server->nodes_.get()](LinkId link, ControllerToNode message) {
          nodes->Send(link, std::move(message));
@@ -339,7 +348,10 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
                                        insecure,
                                        settings.Bool("reflection"),
                                        {server->nodes_.get(), server->pool_.get()},
-                                       *credentials});
+                                       *credentials,
+                                       [pool = server->pool_.get()](const Identity& caller) {
+                                         return pool->CheckRevoked(caller);
+                                       }});
   if (!grpc.ok()) return grpc.status();
   server->grpc_ = *std::move(grpc);
   // It can be reached: now it may be elected.
@@ -368,7 +380,7 @@ absl::Status PlacementServer::OpenOnEtcd(const Settings& settings,
     if (!EtcdClient::MaybeApplied(ready)) return ready;
     say(std::string(ready.message()) + "; waiting for it");
   }
-  ControllerOptions options = OptionsOf(settings, heat_.get());
+  ControllerOptions options = OptionsOf(settings, heat_.get(), open_.get());
   options.rejoin_grace = 2 * options.dead_after;
   ControllerLoop::Seat seat;
   seat.lease = &lease_;

@@ -44,6 +44,7 @@ class PlacementServer {
                           const std::function<void(const std::string&)>& say);
 
   std::unique_ptr<HeatBoard> heat_;
+  std::unique_ptr<OpenTables> open_;
   LeaderLease lease_;
   std::unique_ptr<ControllerLoop> loop_;
   std::unique_ptr<NodeService> nodes_;

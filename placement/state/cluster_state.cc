@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "engram/check.h"
+#include "engram/identity.h"
 
 namespace engram::placement {
 namespace {
@@ -75,6 +76,18 @@ const TableEntry* ClusterState::FindTable(const TableName& name) const {
     failed = table.get();
   }
   return failed;
+}
+
+TenantRecord ClusterState::TenantNamed(const std::string& name) const {
+  const auto it = tenants.find(name);
+  return it == tenants.end() ? TenantRecord{name, 0, {}, {}} : *it->second;
+}
+
+bool ClusterState::MayRead(const std::string& tenant, const TableRecord& table) const {
+  const auto it = tenants.find(tenant);
+  return TenantMayRead(
+      tenant, table.tenant, table.name,
+      it == tenants.end() ? std::vector<std::string>() : it->second->granted_tables);
 }
 
 const TableEntry* ClusterState::FindAlias(const TableName& alias) const {

@@ -39,6 +39,7 @@ struct NodeLive {
   std::vector<TierCapacity> tiers;
   std::uint32_t sessions = 0;
   std::uint32_t retirements_pending = 0;
+  std::vector<TenantUse> tenants = {};
   std::int64_t last_seen_unix_ms = 0;
   std::string note;  // why its drain waits; the controller's own words
 };
@@ -59,6 +60,15 @@ struct MoveRecord {
   friend bool operator==(const MoveRecord&, const MoveRecord&) = default;
 };
 
+// What is known of a tenant besides its tables.
+struct TenantRecord {
+  std::string name;
+  std::uint64_t rows_per_second = 0;         // of the whole pool; 0: no limit
+  std::vector<std::string> granted_tables;   // NAME or NAME@VERSION, of other tenants; sorted
+  std::vector<std::string> revoked_clients;  // sorted
+  friend bool operator==(const TenantRecord&, const TenantRecord&) = default;
+};
+
 struct ReplicaCounts {
   std::uint64_t loading = 0, serving = 0, draining = 0;  // replicas
   std::uint64_t shards_serving = 0;                      // shards with at least one serving replica
@@ -70,6 +80,8 @@ struct StoredTable {
   TableRecord record;
   std::string load_request;    // who asked for it, and which attempt: the same one gets this answer
   std::string delete_request;  // likewise, once Deleting
+  // What an alias of this version named before, by alias; empty: nothing.
+  std::map<std::string, std::string> alias_before = {};
   friend bool operator==(const StoredTable&, const StoredTable&) = default;
 };
 
@@ -99,6 +111,7 @@ struct ClusterState {
   std::map<std::string, std::shared_ptr<const TokenMap>> token_maps;  // by digest
   std::map<ShardKey, std::shared_ptr<const MoveRecord>> moves;
   std::map<ShardKey, std::string> move_notes;  // why a move waits; not stored
+  std::map<std::string, std::shared_ptr<const TenantRecord>> tenants;
   // The last tables that a request with an id deleted, oldest first, for when it asks again.
   std::map<std::uint64_t, std::shared_ptr<const StoredTable>> deleted;
 
@@ -108,6 +121,10 @@ struct ClusterState {
   const TableEntry* FindTable(const TableName& name) const;
   // The table that NAME@ALIAS names.
   const TableEntry* FindAlias(const TableName& alias) const;
+  // The record, or an empty one of that name.
+  TenantRecord TenantNamed(const std::string& name) const;
+  // Whether clients of the tenant may know and read the table.
+  bool MayRead(const std::string& tenant, const TableRecord& table) const;
   // Null when the shard has no replica there.
   const MapReplica* FindReplica(const ShardKey& shard, const NodeId& node) const;
   // Known, and alive.

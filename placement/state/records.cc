@@ -155,6 +155,8 @@ std::string MoveKey(const ShardKey& shard) {
   return absl::StrFormat("%s%08x", MovesPrefix(shard.table), shard.shard.value());
 }
 
+std::string TenantKey(const std::string& name) { return std::string(kTenantPrefix) + name; }
+
 std::string DeletedKey(std::uint64_t number) {
   return absl::StrFormat("%s%016x", std::string(kDeletedPrefix), number);
 }
@@ -208,6 +210,24 @@ std::string Encode(const StoredTable& table) {
   if (record.aliases.empty()) return encoder.Take();
   encoder.Number(record.aliases.size());
   for (const std::string& alias : record.aliases) encoder.Text(alias);
+  // Likewise, for what aliases named before.
+  if (table.alias_before.empty()) return encoder.Take();
+  encoder.Number(table.alias_before.size());
+  for (const auto& [alias, version] : table.alias_before) {
+    encoder.Text(alias);
+    encoder.Text(version);
+  }
+  return encoder.Take();
+}
+
+std::string Encode(const TenantRecord& tenant) {
+  Encoder encoder(kFormat);
+  encoder.Text(tenant.name);
+  encoder.Number(tenant.rows_per_second);
+  for (const auto* list : {&tenant.granted_tables, &tenant.revoked_clients}) {
+    encoder.Number(list->size());
+    for (const std::string& one : *list) encoder.Text(one);
+  }
   return encoder.Take();
 }
 
@@ -320,9 +340,27 @@ absl::StatusOr<StoredTable> DecodeTable(const std::string& key, std::string_view
   table.delete_request = decoder.Text();
   if (decoder.ok() && !decoder.AtEnd()) record.aliases.resize(decoder.Count());
   for (std::string& alias : record.aliases) alias = decoder.Text();
+  const std::uint64_t before = decoder.ok() && !decoder.AtEnd() ? decoder.Count() : 0;
+  for (std::uint64_t i = 0; i < before; ++i) {
+    std::string alias = decoder.Text();
+    table.alias_before[std::move(alias)] = decoder.Text();
+  }
   if (!uid_ok || !decoder.AtEnd()) return Unreadable(key);
   if (!record.spec.Validate().ok() || !record.options.Validate().ok()) return Unreadable(key);
   return table;
+}
+
+absl::StatusOr<TenantRecord> DecodeTenant(const std::string& key, std::string_view bytes) {
+  Decoder decoder(bytes, kFormat);
+  TenantRecord tenant;
+  tenant.name = decoder.Text();
+  tenant.rows_per_second = decoder.Number();
+  for (auto* list : {&tenant.granted_tables, &tenant.revoked_clients}) {
+    list->resize(decoder.Count());
+    for (std::string& one : *list) one = decoder.Text();
+  }
+  if (!decoder.AtEnd() || TenantKey(tenant.name) != key) return Unreadable(key);
+  return tenant;
 }
 
 absl::StatusOr<MoveRecord> DecodeMove(const std::string& key, std::string_view bytes) {

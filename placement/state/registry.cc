@@ -27,6 +27,8 @@ std::uint64_t NextDeleted(const ClusterState& state) {
   return state.deleted.empty() ? 1 : state.deleted.rbegin()->first + 1;
 }
 
+bool IsEmpty(const TenantRecord& tenant) { return tenant == TenantRecord{tenant.name, 0, {}, {}}; }
+
 // A table as it is before its chunks are known.
 std::shared_ptr<TableEntry> MakeTable(StoredTable table, const TableEntry* before) {
   auto entry = std::make_shared<TableEntry>();
@@ -78,6 +80,12 @@ class Applier {
       next_->moves[shard] = std::make_shared<const MoveRecord>(std::move(move));
     }
     for (const ShardKey& shard : change.moves_removed) next_->moves.erase(shard);
+    for (TenantRecord& tenant : change.tenants) {
+      const std::string name = tenant.name;
+      next_->tenants.erase(name);
+      if (IsEmpty(tenant)) continue;
+      next_->tenants[name] = std::make_shared<const TenantRecord>(std::move(tenant));
+    }
     for (const TableUid& uid : change.tables_removed) {
       next_->tables.erase(uid);
       std::erase_if(next_->moves, [&](const auto& entry) { return entry.first.table == uid; });
@@ -137,7 +145,7 @@ absl::StatusOr<std::unique_ptr<Registry>> Registry::Open(StateStore* store) {
   if (!status.ok()) return status;
   *state = *registry->state_;
   for (auto read : {&Registry::ReadNodes, &Registry::ReadTables, &Registry::ReadTokenMaps,
-                    &Registry::ReadDeleted, &Registry::ReadMoves}) {
+                    &Registry::ReadDeleted, &Registry::ReadMoves, &Registry::ReadTenants}) {
     status = (registry.get()->*read)(state.get());
     if (!status.ok()) return status;
   }
@@ -274,6 +282,18 @@ absl::Status Registry::ReadMoves(ClusterState* state) {
   return absl::OkStatus();
 }
 
+absl::Status Registry::ReadTenants(ClusterState* state) {
+  const absl::StatusOr<StoreListing> tenants = store_->List(std::string(kTenantPrefix));
+  if (!tenants.ok()) return tenants.status();
+  for (const StoreEntry& entry : tenants->entries) {
+    absl::StatusOr<TenantRecord> tenant = DecodeTenant(entry.key, entry.value);
+    if (!tenant.ok()) return tenant.status();
+    const std::string name = tenant->name;
+    state->tenants[name] = std::make_shared<const TenantRecord>(*std::move(tenant));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::vector<std::string>> Registry::Keys(const std::string& prefix) {
   const absl::StatusOr<StoreListing> listing = store_->List(prefix);
   if (!listing.ok()) return listing.status();
@@ -325,6 +345,10 @@ absl::StatusOr<std::vector<Registry::Write>> Registry::Writes(const Change& chan
     writes.push_back({ChunkKey(chunk.table, chunk.chunk), Encode(chunk)});
   }
   for (const NodeRecord& node : change.nodes) writes.push_back({NodeKey(node.id), Encode(node)});
+  for (const TenantRecord& tenant : change.tenants) {
+    writes.push_back({TenantKey(tenant.name),
+                      IsEmpty(tenant) ? std::nullopt : std::optional<std::string>(Encode(tenant))});
+  }
   for (const MoveRecord& move : change.moves) writes.push_back({MoveKey(move.shard), Encode(move)});
   for (const ShardKey& shard : change.moves_removed) {
     writes.push_back({MoveKey(shard), std::nullopt});

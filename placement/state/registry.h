@@ -35,12 +35,15 @@ struct Change {
   std::vector<TokenMap> token_maps;
   std::vector<MoveRecord> moves;
   std::vector<ShardKey> moves_removed;  // those of removed tables go with them
+  std::vector<TenantRecord> tenants;    // one that says nothing is removed
   std::optional<Incarnation> last_incarnation;
   // Readers of the map see no difference.
   bool empty() const {
     return nodes.empty() && tables.empty() && tables_removed.empty() && chunks.empty();
   }
-  bool nothing() const { return empty() && moves.empty() && moves_removed.empty(); }
+  bool nothing() const {
+    return empty() && moves.empty() && moves_removed.empty() && tenants.empty();
+  }
 };
 
 inline constexpr std::size_t kRememberedDeletes = 1024;
@@ -73,6 +76,7 @@ class Registry {
   absl::Status ReadTokenMaps(ClusterState* state);
   absl::Status ReadDeleted(ClusterState* state);
   absl::Status ReadMoves(ClusterState* state);
+  absl::Status ReadTenants(ClusterState* state);
   absl::Status RemoveOrphans(const ClusterState& state);
   absl::StatusOr<std::vector<std::string>> Keys(const std::string& prefix);
   absl::StatusOr<std::vector<Write>> Writes(const Change& change);

@@ -1,5 +1,6 @@
 #include "poolserver/rpc/pool_node.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,6 +86,7 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
   server.reflection = options.reflection;
   server.services = {node->service_.get()};
   server.credentials = node->credentials_;
+  server.gate = [raw = node.get()](const Identity& caller) { return raw->CheckRevoked(caller); };
   auto started = wire::GrpcServer::Start(server);
   if (!started.ok()) return started.status();
   node->server_ = *std::move(started);
@@ -131,6 +133,11 @@ absl::Status PoolNode::StartLoop(const PoolNodeOptions& options,
   };
   outlets.close_stream = [this](StreamId stream) { service_->Close(stream); };
   outlets.to_controller = [this](const NodeToController& message) { join_->Send(message); };
+  outlets.policies = [this](const std::vector<TenantPolicy>& tenants) {
+    MutexLock lock(&policies_mutex_);
+    policies_ = tenants;
+  };
+  if (stream_ != nullptr) outlets.tenant_uses = [this] { return stream_->tenant_uses(); };
   outlets.exit = std::move(exit);
   outlets.say = say;
   const auto inspect = [checkpoints = options.loading.checkpoints](const TableName& table,
@@ -143,6 +150,19 @@ absl::Status PoolNode::StartLoop(const PoolNodeOptions& options,
       std::move(outlets), std::move(pulling));
   service_->Serve(loop_.get(), arena_.get(), exposure_.get());
   join_->Start(loop_.get());
+  return absl::OkStatus();
+}
+
+absl::Status PoolNode::CheckRevoked(const Identity& caller) {
+  if (caller.role != Role::kClient) return absl::OkStatus();
+  MutexLock lock(&policies_mutex_);
+  for (const TenantPolicy& policy : policies_) {
+    if (policy.tenant == caller.tenant &&
+        std::binary_search(policy.revoked_clients.begin(), policy.revoked_clients.end(),
+                           caller.name)) {
+      return absl::PermissionDeniedError(absl::StrCat(caller.Describe(), " is revoked"));
+    }
+  }
   return absl::OkStatus();
 }
 

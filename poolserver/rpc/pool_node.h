@@ -63,12 +63,15 @@ class PoolNode {
 
  private:
   PoolNode() = default;
+  absl::Status CheckRevoked(const Identity& caller);
   absl::Status StartLoop(const PoolNodeOptions& options,
                          std::function<void(const absl::Status&)> exit);
 
   std::string endpoint_;
   SystemRandom random_;
   wire::CredentialsPtr credentials_;
+  Mutex policies_mutex_;
+  std::vector<TenantPolicy> policies_ ABSL_GUARDED_BY(policies_mutex_);
   const fabric::stream::StreamTarget* stream_ = nullptr;
   std::unique_ptr<Arena> arena_;
   std::unique_ptr<Exposure> exposure_;

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "proto/convert.h"
+#include "proto/credentials.h"
 
 namespace engram::poolserver {
 namespace {
@@ -31,7 +32,8 @@ class RefusedStream final
 class SessionStream final
     : public grpc::ServerBidiReactor<v1::ReadSessionRequest, v1::ReadSessionResponse> {
  public:
-  SessionStream(ReadSessionService* service, StreamId id) : service_(service), id_(id) {}
+  SessionStream(ReadSessionService* service, StreamId id, std::optional<Identity> caller)
+      : service_(service), id_(id), caller_(std::move(caller)) {}
 
   void Start(std::shared_ptr<SessionStream> self) {
     self_ = std::move(self);
@@ -73,6 +75,7 @@ class SessionStream final
     if (!ok) return End(grpc::Status::OK);
     absl::StatusOr<ClientMessage> message = wire::FromWire(in_);
     if (!message.ok()) return End(wire::ToGrpc(message.status()));
+    if (auto* open = std::get_if<OpenSession>(&*message)) open->proven = caller_;
     service_->Heard(id_, *std::move(message), [self = self_] { self->ReadMore(); });
   }
 
@@ -115,7 +118,8 @@ class SessionStream final
 
   ReadSessionService* const service_;
   const StreamId id_;
-  std::shared_ptr<SessionStream> self_;  // gRPC's reference
+  const std::optional<Identity> caller_;  // where calls are authenticated
+  std::shared_ptr<SessionStream> self_;   // gRPC's reference
   v1::ReadSessionRequest in_;
 
   Mutex mutex_;
@@ -138,13 +142,13 @@ void ReadSessionService::Serve(NodeLoop* loop, Arena* arena, Exposure* exposure)
 void ReadSessionService::Detach() { Serve(nullptr, nullptr, nullptr); }
 
 grpc::ServerBidiReactor<v1::ReadSessionRequest, v1::ReadSessionResponse>*
-ReadSessionService::ReadSession(grpc::CallbackServerContext*) {
+ReadSessionService::ReadSession(grpc::CallbackServerContext* call) {
   std::shared_ptr<SessionStream> stream;
   {
     MutexLock lock(&mutex_);
     if (loop_ == nullptr) return new RefusedStream(NotReady());
     const StreamId id(++last_stream_);
-    stream = std::make_shared<SessionStream>(this, id);
+    stream = std::make_shared<SessionStream>(this, id, wire::CallerIdentity(*call));
     streams_[id] = stream;
   }
   SessionStream* const reactor = stream.get();

@@ -43,7 +43,7 @@ class TableInfo(ctypes.Structure):
 class Reader(threading.Thread):
     """A client of libengram that reads the same rows again and again and compares them with the first answer."""
 
-    def __init__(self, lib, endpoint, fabric, seed):
+    def __init__(self, lib, endpoint, fabric, seed, table=TABLE):
         super().__init__(daemon=True)
         self.lib, self.failed, self.wrong, self.steps, self.longest = lib, [], 0, 0, 0.0
         self.stop = threading.Event()
@@ -52,7 +52,7 @@ class Reader(threading.Thread):
         options.endpoints, options.fabric = endpoint.encode(), fabric.encode()
         self.pool, self.table = ctypes.c_void_p(), ctypes.c_void_p()
         self.check(self.open_pool(options))
-        self.check(lib.engram_table_open(self.pool, TABLE.encode(), None, ctypes.byref(self.table)))
+        self.check(lib.engram_table_open(self.pool, table.encode(), None, ctypes.byref(self.table)))
         info = TableInfo(struct_size=ctypes.sizeof(TableInfo))
         self.check(lib.engram_table_get_info(self.table, ctypes.byref(info)))
         rng = random.Random(seed)

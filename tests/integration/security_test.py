@@ -6,9 +6,11 @@ import ctypes
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -80,9 +82,14 @@ class Program:
 class Reader(PlainReader):
     """A reader with a certificate: compares what it reads with the first answer."""
 
-    def __init__(self, lib, endpoint, fabric, files):
-        self.files = files
-        super().__init__(lib, endpoint, fabric, seed=1)
+    def __init__(self, lib, endpoint, fabric, files, table=TABLE):
+        self.files, self.finished = files, False
+        super().__init__(lib, endpoint, fabric, seed=1, table=table)
+
+    def finish(self):
+        if not self.finished:
+            self.finished = True
+            super().finish()
 
     def open_pool(self, options):
         cert, key, ca = (file.encode() for file in self.files)
@@ -149,8 +156,8 @@ class SecurityTest(unittest.TestCase):
             assert done.returncode == 0, f"engramctl {words}: {done.stderr}"
         return done
 
-    def reader(self, fabric, who="good"):
-        reader = Reader(self.lib, self.endpoint, fabric, self.made.files(who))
+    def reader(self, fabric, who="good", table=TABLE):
+        reader = Reader(self.lib, self.endpoint, fabric, self.made.files(who), table)
         self.addCleanup(reader.finish)
         return reader
 
@@ -199,6 +206,92 @@ class SecurityTest(unittest.TestCase):
         self.assertTrue(wait_until(lambda: serial() not in ("", before)), "the controller shows its old certificate")
         self.assertIn(TABLE, self.ctl("get", "tables").stdout)
         self.assertEqual(reader.read(), 0)
+
+    def test_a_revoked_client_loses_its_session_and_the_others_go_on(self):
+        good, bad = self.reader("stream"), self.reader("stream", who="bad")
+        good.start()
+        self.ctl("revoke", "client", "team-a/bad")
+        self.addCleanup(self.ctl, "restore", "client", "team-a/bad")
+        lease = time.monotonic()
+        self.assertTrue(wait_until(lambda: bad.read() != 0, seconds=10), "a revoked client still reads")
+        self.assertLess(time.monotonic() - lease, 8, "longer than the lease and its margin, and a read's deadline")
+        refused = self.ctl("get", "tables", who="bad", check=False)
+        self.assertIn("client team-a/bad is revoked", refused.stderr)
+        self.assertIn("bad", self.ctl("get", "tenants").stdout)
+        steps = good.steps
+        self.assertTrue(wait_until(lambda: good.steps > steps + 20))
+        self.assertEqual((good.wrong, good.failed), (0, []))
+        self.ctl("restore", "client", "team-a/bad")
+        self.assertTrue(wait_until(lambda: bad.read() == 0, seconds=20), "a client that was let in again does not read")
+        self.assertEqual(bad.out.raw, bad.first)
+
+    def test_a_client_sees_the_tables_of_its_tenant_and_what_it_was_granted(self):
+        self.assertNotIn(TABLE, self.ctl("get", "tables", who="other").stdout)
+        with self.assertRaisesRegex(AssertionError, "t@1 is unknown"):
+            self.reader("stream", who="other")
+        self.ctl("grant", "table", "t", "--tenant", "team-b")
+        self.assertIn(TABLE, self.ctl("get", "tables", who="other").stdout)
+        reader = self.reader("stream", who="other")
+        self.assertEqual(reader.read(), 0)
+        self.ctl("revoke", "table", "t", "--tenant", "team-b")
+        self.assertTrue(wait_until(lambda: reader.read() != 0, seconds=10), "a grant that was taken back still reads")
+
+    def test_versions_are_adopted_before_they_are_deleted(self):
+        self.ctl("load", "table", "t@2", "--synthetic", self.path / "spec.json", "--tenant", "team-a", "--wait")
+        self.ctl("set", "alias", "t@live", "2")
+        reader = self.reader("stream", table="t@live")
+        def adopted():
+            return self.ctl("get", "aliases").stdout
+        self.assertTrue(wait_until(lambda: "1/1" in adopted()), adopted())
+        self.ctl("set", "alias", "t@live", "1")
+        self.assertTrue(wait_until(lambda: "0/1" in adopted()), adopted())
+        self.assertIn("t@live", self.ctl("get", "sessions").stdout)
+        refused = self.ctl("delete", "table", "t@2", "--yes", check=False)
+        self.assertEqual(refused.returncode, 1)
+        self.assertIn("--force", refused.stderr)
+        self.assertIn("names t@2", self.ctl("rollback", "alias", "t@live").stdout)
+        self.assertIn("names t@1", self.ctl("rollback", "alias", "t@live").stdout)
+        reader.finish()
+        self.assertTrue(wait_until(lambda: "t@2" not in self.ctl("get", "sessions").stdout))
+        self.ctl("delete", "table", "t@2", "--yes", "--wait")
+        self.ctl("delete", "alias", "t@live", "--yes")
+
+    def test_a_budget_holds_gathers_back(self):
+        self.ctl("budget", "tenant", "team-a", 2000)
+        self.addCleanup(self.ctl, "budget", "tenant", "team-a", 0)
+        reader = self.reader("stream")  # 256 rows a read
+        start = time.monotonic()
+        for _ in range(16):
+            self.assertEqual(reader.read(), 0)
+        # 4,096 rows at 2,000 a second, less the burst and the debt of the last one.
+        self.assertGreater(time.monotonic() - start, 1.0)
+        self.assertTrue(wait_until(lambda: any(
+            tenant["name"] == "team-a" and int(tenant.get("throttledMessages", tenant.get("throttled_messages", 0))) > 0
+            for tenant in json.loads(self.ctl("get", "tenants", "-o", "json").stdout)["tenants"])))
+
+    def test_a_peer_without_a_session_gets_nothing_and_is_closed(self):
+        port = self.stream_port()
+        silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(50)]
+        for peer in silent[:25]:
+            peer.sendall(b"\x00" * 4096)
+        for peer in silent[:25]:
+            self.assertIn(peer.recv(1 << 16), (b"",), "a peer without a session got an answer")
+        reader = self.reader("stream")
+        self.assertEqual(reader.read(), 0)
+        for peer in silent[25:]:
+            peer.settimeout(12)
+            self.assertEqual(peer.recv(1), b"", "a silent peer was kept")
+            peer.close()
+
+    def stream_port(self):
+        """Of the two ports of the node the one that does not speak HTTP/2."""
+        out = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True, timeout=10).stdout
+        ports = {int(line.split()[3].rsplit(":", 1)[1]) for line in out.splitlines() if f"pid={self.node.process.pid}," in line}
+        endpoint = next(node["endpoint"] for node in json.loads(self.ctl("get", "nodes", "-o", "json").stdout)["nodes"]
+                        if node["node"] == "node-0")
+        ports.discard(int(endpoint.rsplit(":", 1)[1]))
+        self.assertEqual(len(ports), 1)
+        return ports.pop()
 
 
 if __name__ == "__main__":

@@ -48,6 +48,18 @@ TEST_F(AliasTest, NamesOneVersionAfterTheOtherAndWatchersHearOfIt) {
   EXPECT_EQ(Named(), "small@1");
 }
 
+TEST_F(AliasTest, RollsBackToWhatItNamedBefore) {
+  ExpectFails(pool_.Rollback(kLive), absl::StatusCode::kNotFound, "is no alias");
+  ASSERT_TRUE(pool_.SetAlias(kLive, "1")->ok());
+  ExpectFails(pool_.Rollback(kLive), absl::StatusCode::kFailedPrecondition, "named nothing but");
+  ASSERT_TRUE(pool_.SetAlias(kLive, "2")->ok());
+  pool_.Restart();
+  ASSERT_TRUE(pool_.Rollback(kLive)->ok());
+  EXPECT_EQ(pool_.state().FindAlias(kLive)->record.name, kSmall);
+  ASSERT_TRUE(pool_.Rollback(kLive)->ok());
+  EXPECT_EQ(pool_.state().FindAlias(kLive)->record.name, kSecond);
+}
+
 TEST_F(AliasTest, SurvivesAControllerRestart) {
   ASSERT_TRUE(pool_.SetAlias(kLive, "2")->ok());
   ASSERT_TRUE(pool_.SetAlias({"small", "canary"}, "2")->ok());

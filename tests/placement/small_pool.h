@@ -57,6 +57,7 @@ struct FakeNode {
     hello.tiers = {{Tier::kDram, capacity, 0, 0}};
   }
 
+  std::optional<std::vector<TenantPolicy>> policies;  // as the node was told last
   struct Held {
     TableRecord table;
     ReplicaState state = ReplicaState::kLoading;
@@ -71,6 +72,8 @@ struct FakeNode {
       refused = refusal->status;
     } else if (const auto* seen = std::get_if<HeartbeatSeen>(&message)) {
       last_seen = seen->sequence;
+    } else if (const auto* said = std::get_if<TenantPolicies>(&message)) {
+      policies = said->tenants;
     } else {
       commands.push_back(std::get<Command>(message));
     }
@@ -215,6 +218,16 @@ class SmallPool {
     Feed(DeleteAsked{call, {{"test", "tenant", request_id}, name, false}});
     return TakeAnswer(call);
   }
+  std::optional<absl::StatusOr<TableRecord>> DeleteForced(const TableName& name) {
+    const CallId call(++last_id_);
+    Feed(DeleteAsked{call, {{"test", "tenant", ""}, name, false, true}});
+    return TakeAnswer(call);
+  }
+  std::optional<absl::StatusOr<TableRecord>> Rollback(const TableName& alias) {
+    const CallId call(++last_id_);
+    Feed(AliasAsked{call, {{"test", "tenant", ""}, alias, "", false, true}});
+    return TakeAnswer(call);
+  }
   std::optional<absl::StatusOr<TableRecord>> SetAlias(const TableName& alias,
                                                       const std::string& version,
                                                       bool dry_run = false) {
@@ -263,6 +276,11 @@ class SmallPool {
   const ShardMap& map() const { return *map_; }
 
   std::map<CallId, absl::StatusOr<TableRecord>> answers;
+  absl::StatusOr<TenantRecord> SetTenant(TenantRequest request) {
+    Feed(TenantAsked{CallId(++last_id_), std::move(request)});
+    return last_tenant;
+  }
+  absl::StatusOr<TenantRecord> last_tenant = absl::UnknownError("nothing was answered");
   absl::StatusOr<IntentReply> last_intent = absl::UnknownError("nothing was answered");
   absl::StatusOr<MoveRecord> last_move = absl::UnknownError("nothing was answered");
   std::map<LinkId, absl::Status> closed;
@@ -286,6 +304,8 @@ class SmallPool {
       last_intent = std::move(intent->node);
     } else if (auto* move = std::get_if<MoveAnswer>(&action)) {
       last_move = std::move(move->move);
+    } else if (auto* tenant = std::get_if<TenantAnswer>(&action)) {
+      last_tenant = std::move(tenant->tenant);
     } else if (auto* changed = std::get_if<MapChanged>(&action)) {
       auto next = map_->Apply(*changed->delta);
       if (!next.ok()) next = map_->Apply(controller_->state().Snapshot());

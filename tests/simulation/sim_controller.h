@@ -83,6 +83,7 @@ class SimController {
   void Do(const placement::Answer& action);
   void Do(const placement::IntentAnswer&) {}
   void Do(const placement::MoveAnswer&) {}
+  void Do(const placement::TenantAnswer&) {}
   void Do(const placement::MapChanged& action);
   void Do(const placement::Say& action);
   void Do(const placement::Deposed& action);

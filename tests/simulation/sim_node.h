@@ -102,6 +102,7 @@ class SimNode {
   void Do(const poolserver::SendToClient& action);
   void Do(const poolserver::CloseStream& action);
   void Do(const poolserver::AdmitSession& action);
+  void Do(const poolserver::UsePolicies&) {}
   void Do(const poolserver::DismissSession& action);
   void Do(const poolserver::AllowReplicas&) {}
   void Do(const poolserver::DisallowReplicas&) {}
