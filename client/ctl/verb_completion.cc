@@ -18,7 +18,7 @@ _engramctl() {
   for ((i = 1; i < COMP_CWORD; i++)); do
     item=${COMP_WORDS[i]}
     case $item in
-      --endpoint|--timeout|-o|--output) ((i++)) ;;
+      --endpoint|--timeout|-o|--output|--tls-cert|--tls-key|--tls-ca) ((i++)) ;;
       -*) ;;
       *) if [ -z "$verb" ]; then verb=$item; elif [ -z "$noun" ]; then noun=$item; fi ;;
     esac
@@ -40,14 +40,18 @@ _engramctl() {
       elif [ -z "$noun" ]; then
         case $verb in
           local) words=(up status down) ;;
-          get) words=(tables shards replicas nodes plans) ;;
+          get) words=(tables shards replicas nodes plans aliases sessions tenants) ;;
           describe) words=(table node shard) ;;
           completion) words=(bash) ;;
           load|read|verify|explain|wait|plan) words=(table) ;;
           delete) words=(table alias) ;;
           move) words=(shard) ;;
           drain|cordon|uncordon) words=(node) ;;
-          set) words=(alias) ;;
+          set|rollback) words=(alias) ;;
+          budget) words=(tenant) ;;
+          grant) words=(table) ;;
+          revoke) words=(client table) ;;
+          restore) words=(client) ;;
         esac
       else
         case $noun in

@@ -111,6 +111,28 @@ void AddHeat(const ClusterState& state, const HeatBoard& heat, std::vector<Metri
                         MetricType::Counter, static_cast<double>(heat.reports())));
 }
 
+// By tenant, one-sided reads included: clients say what they read.
+void AddTenants(const ClusterState& state, const HeatBoard& heat, std::vector<MetricFamily>* out) {
+  std::map<std::string, double> reads;
+  for (const auto& [name, tenant] : state.tenants) reads[name] = 0;
+  for (const ClientReads& client : heat.Clients(SystemClock::Get().Now())) {
+    reads[client.tenant] += client.reads_per_second;
+  }
+  MetricFamily rates = Family("engram_tenant_rows_per_second",
+                              "Rows that the clients of a tenant read, decayed.",
+                              MetricType::Gauge);
+  for (const auto& [name, rate] : reads) Add(rates, rate, {{"tenant", name}});
+  MetricFamily budgets = Family("engram_tenant_budget_rows_per_second",
+                                "What the tenant may read; without a limit there is none.",
+                                MetricType::Gauge);
+  for (const auto& [name, tenant] : state.tenants) {
+    if (tenant->rows_per_second == 0) continue;
+    Add(budgets, static_cast<double>(tenant->rows_per_second), {{"tenant", name}});
+  }
+  out->push_back(std::move(rates));
+  out->push_back(std::move(budgets));
+}
+
 }  // namespace
 
 std::uint64_t UnderReplicated(const ClusterState& state) {
@@ -160,6 +182,7 @@ std::vector<MetricFamily> ControllerMetrics::Collect() const {
                        MetricType::Counter, static_cast<double>(counters.replicas_suspect)));
   out.push_back(PlanSeconds(counters));
   AddHeat(*state, *heat_, &out);
+  AddTenants(*state, *heat_, &out);
   return out;
 }
 

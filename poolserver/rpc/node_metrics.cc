@@ -145,6 +145,17 @@ void AddGather(const fabric::stream::StreamTarget* stream,
   }
   out->push_back(rows.Take());
   out->push_back(messages.Take());
+  Family tenants =
+      Counter("engram_tenant_gather_rows_total", "Rows that were gathered for a tenant.");
+  Family waited = Counter("engram_tenant_gather_waits_total",
+                          "Messages that waited for the budget of their tenant.");
+  const auto uses = stream != nullptr ? stream->tenant_uses() : std::vector<TenantUse>();
+  for (const TenantUse& use : uses) {
+    tenants.Add(static_cast<double>(use.gathered_rows), {{"tenant", use.tenant}});
+    waited.Add(static_cast<double>(use.throttled_messages), {{"tenant", use.tenant}});
+  }
+  out->push_back(tenants.Take());
+  out->push_back(waited.Take());
 }
 
 }  // namespace
