@@ -49,7 +49,7 @@ class CrashTest(unittest.TestCase):
         self.assertIn("0 wrong", pool.ok("verify", "table", table, "--sample", "2000"))
         # What the dead processes held does not stay on the account. Nodes report once a second.
         self.assertTrue(wait_until(lambda: 150 << 20 < self.allocated(pool) < 200 << 20), f"{self.allocated(pool)} bytes are held")
-        pool.ok("delete", "table", table, "--yes")
+        pool.ok("delete", "table", table, "--yes", "--force")
         pool.ok("wait", "table", table, "--for", "deleted", "--timeout", "60s")
         self.assertTrue(wait_until(lambda: self.allocated(pool) == 0), f"{self.allocated(pool)} bytes are lost")
 

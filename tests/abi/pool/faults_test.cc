@@ -322,7 +322,7 @@ TEST(StepFaultsTest, AVersionThatIsBeingDeletedIsReadUntilItIsGone) {
   PackedStep one({1, 2});
   ExpectOk(engram_prefetcher_wait(opened.Steps(), opened.Submit(one.step), -1, 5 * kSecond));
   const std::string command = std::string(std::getenv("ENGRAM_TEST_BIN")) +
-                              "/engramctl delete table gone@1 --yes >/dev/null";
+                              "/engramctl delete table gone@1 --yes --force >/dev/null";
   ASSERT_EQ(std::system(command.c_str()), 0);
   engram_table* again = nullptr;
   const engram_status reopened = engram_table_open(opened.pool, "gone@1", nullptr, &again);
