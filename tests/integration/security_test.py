@@ -272,6 +272,8 @@ class SecurityTest(unittest.TestCase):
     def test_a_peer_without_a_session_gets_nothing_and_is_closed(self):
         port = self.stream_port()
         silent = [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(50)]
+        for peer in silent:
+            self.addCleanup(peer.close)
         for peer in silent[:25]:
             peer.sendall(b"\x00" * 4096)
         for peer in silent[:25]:
@@ -281,7 +283,6 @@ class SecurityTest(unittest.TestCase):
         for peer in silent[25:]:
             peer.settimeout(12)
             self.assertEqual(peer.recv(1), b"", "a silent peer was kept")
-            peer.close()
 
     def stream_port(self):
         """Of the two ports of the node the one that does not speak HTTP/2."""
