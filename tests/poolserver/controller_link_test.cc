@@ -7,7 +7,7 @@ namespace {
 
 using std::chrono::seconds;
 
-NodeHello Identity() {
+NodeHello OwnHello() {
   NodeHello hello;
   hello.node = {"node-0"};
   hello.process_nonce = "abc";
@@ -39,7 +39,7 @@ class ControllerLinkTest : public testing::Test {
     ASSERT_TRUE(link_.Welcomed(now_, Welcome(incarnation, token)).ok());
   }
   Instant now_{seconds(100)};
-  ControllerLink link_{Identity()};
+  ControllerLink link_{OwnHello()};
 };
 
 TEST_F(ControllerLinkTest, AcceptsNothingBeforeItIsWelcomedOnThisStream) {
