@@ -118,13 +118,13 @@ void AddTenants(const ClusterState& state, const HeatBoard& heat, std::vector<Me
   for (const ClientReads& client : heat.Clients(SystemClock::Get().Now())) {
     reads[client.tenant] += client.reads_per_second;
   }
-  MetricFamily rates = Family("engram_tenant_rows_per_second",
-                              "Rows that the clients of a tenant read, decayed.",
-                              MetricType::Gauge);
+  MetricFamily rates =
+      Family("engram_tenant_rows_per_second", "Rows that the clients of a tenant read, decayed.",
+             MetricType::Gauge);
   for (const auto& [name, rate] : reads) Add(rates, rate, {{"tenant", name}});
-  MetricFamily budgets = Family("engram_tenant_budget_rows_per_second",
-                                "What the tenant may read; without a limit there is none.",
-                                MetricType::Gauge);
+  MetricFamily budgets =
+      Family("engram_tenant_budget_rows_per_second",
+             "What the tenant may read; without a limit there is none.", MetricType::Gauge);
   for (const auto& [name, tenant] : state.tenants) {
     if (tenant->rows_per_second == 0) continue;
     Add(budgets, static_cast<double>(tenant->rows_per_second), {{"tenant", name}});
