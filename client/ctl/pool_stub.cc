@@ -166,26 +166,31 @@ absl::StatusOr<v1::SetAliasResponse> PoolStub::SetAlias(const v1::SetAliasReques
 }
 
 absl::StatusOr<v1::ListSessionsResponse> PoolStub::Sessions() const {
-  return service_->Ask<v1::ListSessionsResponse>(&v1::PoolService::Stub::ListSessions, v1::ListSessionsRequest(), timeout_);
+  return service_->Ask<v1::ListSessionsResponse>(&v1::PoolService::Stub::ListSessions,
+                                                 v1::ListSessionsRequest(), timeout_);
 }
 
 absl::StatusOr<v1::ListTenantsResponse> PoolStub::Tenants() const {
-  return service_->Ask<v1::ListTenantsResponse>(&v1::PoolService::Stub::ListTenants, v1::ListTenantsRequest(), timeout_);
+  return service_->Ask<v1::ListTenantsResponse>(&v1::PoolService::Stub::ListTenants,
+                                                v1::ListTenantsRequest(), timeout_);
 }
 
 absl::StatusOr<v1::SetTenantBudgetResponse> PoolStub::SetTenantBudget(
     const v1::SetTenantBudgetRequest& request) const {
-  return service_->Ask<v1::SetTenantBudgetResponse>(&v1::PoolService::Stub::SetTenantBudget, request, timeout_);
+  return service_->Ask<v1::SetTenantBudgetResponse>(&v1::PoolService::Stub::SetTenantBudget,
+                                                    request, timeout_);
 }
 
 absl::StatusOr<v1::GrantTableResponse> PoolStub::GrantTable(
     const v1::GrantTableRequest& request) const {
-  return service_->Ask<v1::GrantTableResponse>(&v1::PoolService::Stub::GrantTable, request, timeout_);
+  return service_->Ask<v1::GrantTableResponse>(&v1::PoolService::Stub::GrantTable, request,
+                                               timeout_);
 }
 
 absl::StatusOr<v1::RevokeClientResponse> PoolStub::RevokeClient(
     const v1::RevokeClientRequest& request) const {
-  return service_->Ask<v1::RevokeClientResponse>(&v1::PoolService::Stub::RevokeClient, request, timeout_);
+  return service_->Ask<v1::RevokeClientResponse>(&v1::PoolService::Stub::RevokeClient, request,
+                                                 timeout_);
 }
 
 absl::StatusOr<v1::CordonNodeResponse> PoolStub::Cordon(
