@@ -101,6 +101,7 @@ class SecurityTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.work = tempfile.TemporaryDirectory(prefix="engram-tls-")
+        cls.addClassCleanup(cls.work.cleanup)
         cls.path = pathlib.Path(cls.work.name)
         cls.made = Certificates(cls.path)
         for name, path in (("controller", "controller/c"), ("node-0", "node/node-0"), ("admin", "admin/root"),
@@ -108,7 +109,6 @@ class SecurityTest(unittest.TestCase):
             cls.made.make(name, path)
         cls.lib = ctypes.CDLL(str(BIN_DIR.parent / "lib" / "libengram.so"))
         cls.lib.engram_last_error.restype = ctypes.c_void_p
-        cls.programs = []
         cls.controller = cls.start("controller", "engram-placement", "--listen", "127.0.0.1:0", "--metrics-listen", "",
                                    "--state-file", cls.path / "state.db", "--heat-report-every", "200ms",
                                    *cls.made.flags("controller"))
@@ -119,15 +119,9 @@ class SecurityTest(unittest.TestCase):
         cls.ctl("load", "table", TABLE, "--synthetic", cls.path / "spec.json", "--tenant", "team-a", "--wait")
 
     @classmethod
-    def tearDownClass(cls):
-        for program in cls.programs:
-            program.stop()
-        cls.work.cleanup()
-
-    @classmethod
     def start(cls, name, program, *words):
         started = Program(cls.path / f"{name}.log", BIN_DIR / program, *words)
-        cls.programs.append(started)
+        cls.addClassCleanup(started.stop)
         return started
 
     @classmethod
