@@ -8,7 +8,7 @@
 namespace engram::fabric::stream {
 namespace {
 
-constexpr int kEventsPerLook = 64;
+constexpr int kEventsPerPoll = 64;
 
 Shape ShapeOf(const ReadOp& op) {
   Shape shape;
@@ -163,8 +163,8 @@ void StreamQueue::Flushed(Message* message) {
 void StreamQueue::Progress() {
   if (armed_ || active_.size() > kMaxDirectlyDriven) {
     armed_ = false;
-    epoll_event events[kEventsPerLook];
-    const int count = epoll_wait(epoll_.get(), events, kEventsPerLook, 0);
+    epoll_event events[kEventsPerPoll];
+    const int count = epoll_wait(epoll_.get(), events, kEventsPerPoll, 0);
     for (int i = 0; i < count; ++i) static_cast<ClientConnection*>(events[i].data.ptr)->Drive();
   } else {
     for (ClientConnection* connection : active_) connection->Drive();
