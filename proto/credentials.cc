@@ -1,6 +1,7 @@
 #include "proto/credentials.h"
 
 #include <google/protobuf/descriptor.h>
+#include <openssl/crypto.h>
 #include <openssl/err.h>
 #include <openssl/pem.h>
 #include <openssl/x509.h>
@@ -229,6 +230,9 @@ class GateOfCalls final : public grpc::AuthMetadataProcessor {
 absl::StatusOr<CredentialsPtr> Credentials::Open(const TlsFiles& files,
                                                  const std::vector<Role>& roles) {
   if (files.empty()) return CredentialsPtr();
+  // Connections may be open when the process ends; OpenSSL must not take itself apart under their
+  // threads.
+  OPENSSL_init_crypto(OPENSSL_INIT_NO_ATEXIT, nullptr);
   for (const auto& [setting, path] :
        {std::pair{"--tls-cert", files.cert}, {"--tls-key", files.key}, {"--tls-ca", files.ca}}) {
     if (path.empty()) {

@@ -51,6 +51,14 @@ class Reader(threading.Thread):
         lib.engram_pool_options_init(ctypes.byref(options))
         options.endpoints, options.fabric = endpoint.encode(), fabric.encode()
         self.pool, self.table = ctypes.c_void_p(), ctypes.c_void_p()
+        try:
+            self.open(options, table, seed)
+        except AssertionError:
+            self.close()
+            raise
+
+    def open(self, options, table, seed):
+        lib = self.lib
         self.check(self.open_pool(options))
         self.check(lib.engram_table_open(self.pool, table.encode(), None, ctypes.byref(self.table)))
         info = TableInfo(struct_size=ctypes.sizeof(TableInfo))
@@ -88,8 +96,13 @@ class Reader(threading.Thread):
         self.stop.set()
         if self.is_alive():
             self.join(timeout=30)
-        self.lib.engram_table_close(self.table)
-        self.lib.engram_pool_close(self.pool)
+        self.close()
+
+    def close(self):
+        if self.table:
+            self.lib.engram_table_close(self.table)
+        if self.pool:
+            self.lib.engram_pool_close(self.pool)
 
 
 class MovesTest(unittest.TestCase):
