@@ -52,7 +52,7 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
     if (ok) {
       absl::StatusOr<ControllerToNode> message = wire::FromWire(in_);
       if (message.ok()) {
-        loop_->Post(Event(std::in_place_type<ControllerSaid>, *std::move(message)),
+        loop_->Post(Event(ControllerSaid{*std::move(message)}),
                     [self = shared_from_this()] { self->ReadMore(); });
         return;
       }
