@@ -17,7 +17,9 @@ class Shrinker {
       : best_(options), fails_(fails), left_(most) {}
 
   ScenarioOptions Run() {
-    while (left_ > 0 && (Shorter() | Calmer() | Smaller())) {
+    for (bool smaller = true; smaller && left_ > 0;) {
+      const bool shorter = Shorter(), calmer = Calmer();
+      smaller = Smaller() || shorter || calmer;
     }
     return best_;
   }
