@@ -52,7 +52,9 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
     if (ok) {
       absl::StatusOr<ControllerToNode> message = wire::FromWire(in_);
       if (message.ok()) {
-        loop_->Post(Event(ControllerSaid{*std::move(message)}),
+        ControllerSaid said;
+        said.message = *std::move(message);
+        loop_->Post(Event(std::in_place_type<ControllerSaid>, std::move(said)),
                     [self = shared_from_this()] { self->ReadMore(); });
         return;
       }
