@@ -14,7 +14,8 @@ if(CMAKE_UNITY_BUILD)
   add_compile_options($<$<COMPILE_LANG_AND_ID:CXX,GNU>:-Wno-subobject-linkage>)
 endif()
 
-# With ccache a second checkout of the same sources, wherever it lies, compiles next to nothing.
+# With ccache a second checkout of the same sources compiles next to nothing where CMAKE_UNITY_BUILD is off; unity files name
+# their sources by absolute paths, so there only the same place does.
 find_program(CCACHE ccache)
 if(CCACHE)
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=true

@@ -33,15 +33,7 @@ std::ptrdiff_t IndexOf(const std::vector<Action>& actions) {
 
 class NodeStateTest : public testing::Test {
  protected:
-  NodeStateTest() : random_(1), state_(Options(), &random_) {}
-
-  static NodeOptions Options() {
-    NodeOptions options;
-    options.node = {"node-0"};
-    options.process_nonce = "abc";
-    options.paths = {PathAddress{}};
-    return options;
-  }
+  NodeStateTest() : random_(1), state_(SmallNode(), &random_) {}
 
   std::vector<Action> Feed(Event event) { return state_.OnEvent(now_, std::move(event)); }
 
@@ -384,7 +376,7 @@ TEST_F(NodeStateTest, ReportsAnUnknownReplicaAsRetired) {
 }
 
 TEST_F(NodeStateTest, LimitsTheNumberOfSessions) {
-  NodeOptions options = Options();
+  NodeOptions options = SmallNode();
   options.max_sessions = 1;
   NodeState small(options, &random_);
   small.OnEvent(now_, ControllerConnected{});

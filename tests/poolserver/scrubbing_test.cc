@@ -23,10 +23,7 @@ class ScrubbingTest : public testing::Test {
         NodeWelcome{Incarnation(7), FencingToken(3), seconds(1'000'000), seconds(5)}});
   }
   static NodeOptions Options() {
-    NodeOptions options;
-    options.node = {"node-0"};
-    options.process_nonce = "abc";
-    options.paths = {PathAddress{}};
+    NodeOptions options = SmallNode();
     options.scrub_bytes_per_second = 2 << 20;
     return options;
   }

@@ -1,5 +1,5 @@
-// What tests of a node's state and loop start from: tables cut into shards of 1 MiB, and the
-// actions of one kind among many.
+// What tests of a node's state and loop start from: tables cut into shards of 1 MiB, options, and
+// the actions of one kind among many.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,14 @@ inline TableRecord TableOf(std::uint8_t number) {
   table.spec.addressing.layers = {0};
   table.options.shard_bytes = kMinShardBytes;
   return table;
+}
+
+inline NodeOptions SmallNode() {
+  NodeOptions options;
+  options.node = {"node-0"};
+  options.process_nonce = "abc";
+  options.paths = {PathAddress{}};
+  return options;
 }
 
 inline ShardKey Shard(std::uint32_t index, std::uint8_t table = 1) {

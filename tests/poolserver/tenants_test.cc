@@ -10,19 +10,12 @@ using std::chrono::seconds;
 
 class NodeTenantsTest : public testing::Test {
  protected:
-  NodeTenantsTest() : random_(1), state_(Options(), &random_) {
+  NodeTenantsTest() : random_(1), state_(SmallNode(), &random_) {
     Feed(ControllerConnected{});
     Feed(ControllerSaid{
         NodeWelcome{Incarnation(7), FencingToken(3), seconds(1'000'000), seconds(5)}});
     Serve(1, "team-a");
     Serve(2, "team-b");
-  }
-  static NodeOptions Options() {
-    NodeOptions options;
-    options.node = {"node-0"};
-    options.process_nonce = "abc";
-    options.paths = {PathAddress{}};
-    return options;
   }
   std::vector<Action> Feed(Event event) { return state_.OnEvent(now_, std::move(event)); }
   void Serve(std::uint8_t number, const std::string& tenant) {
