@@ -33,7 +33,7 @@ file(GLOB device_sources CONFIGURE_DEPENDS gpu/device/*.cc)
 list(FILTER device_sources EXCLUDE REGEX "engram_gpu\\.cc|abi_reads\\.cc")
 add_library(engram_gpu_host STATIC
   ${device_sources} gpu/plans.cc gpu/ring_service.cc gpu/ring_poller.cc
-  ${PROJECT_SOURCE_DIR}/fabric/memory.cc)  # of the fabrics it needs the host memory only
+  ${PROJECT_SOURCE_DIR}/fabric/memory.cc ${PROJECT_SOURCE_DIR}/fabric/dax_device.cc)  # of the fabrics the host memory only
 target_include_directories(engram_gpu_host PUBLIC ${PROJECT_SOURCE_DIR} ${CMAKE_CURRENT_SOURCE_DIR}/include)
 target_include_directories(engram_gpu_host SYSTEM PUBLIC ${cuda}/include)
 target_link_libraries(engram_gpu_host PUBLIC engram_core PkgConfig::NUMA)
