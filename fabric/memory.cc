@@ -124,20 +124,20 @@ std::byte* MapAligned(std::uint64_t bytes, std::uint64_t alignment, int protecti
   void* const reserved = mmap(nullptr, bytes + alignment, PROT_NONE,
                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return nullptr;
-  const auto start = reinterpret_cast<std::uintptr_t>(reserved);
-  const std::uintptr_t aligned = RoundUp(start, alignment);
-  void* const mapped =
-      mmap(reinterpret_cast<void*>(aligned), bytes, protection, flags | MAP_FIXED, fd, 0);
+  std::byte* const start = static_cast<std::byte*>(reserved);
+  const auto address = reinterpret_cast<std::uintptr_t>(reserved);
+  std::byte* const aligned = start + (RoundUp(address, alignment) - address);
+  void* const mapped = mmap(aligned, bytes, protection, flags | MAP_FIXED, fd, 0);
   if (mapped == MAP_FAILED) {
     const int error = errno;
     munmap(reserved, bytes + alignment);
     errno = error;
     return nullptr;
   }
-  if (aligned > start) munmap(reserved, aligned - start);
-  const std::uintptr_t end = start + bytes + alignment;
+  if (aligned > start) munmap(start, static_cast<std::size_t>(aligned - start));
+  std::byte* const end = start + bytes + alignment;
   if (end > aligned + bytes) {
-    munmap(reinterpret_cast<void*>(aligned + bytes), end - (aligned + bytes));
+    munmap(aligned + bytes, static_cast<std::size_t>(end - (aligned + bytes)));
   }
   return static_cast<std::byte*>(mapped);
 }

@@ -122,6 +122,7 @@ std::vector<Arena::Taken> Arena::TakeFreed(const TableUid& table, std::span<cons
   std::sort(found.begin(), found.end(),
             [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<Taken> taken;
+  taken.reserve(found.size());
   for (const auto& [index, place] : found) taken.push_back({wanted[index].shard, place});
   return taken;
 }

@@ -1,10 +1,19 @@
 #include "poolserver/duty.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
 
 #include <utility>
 
 namespace engram::poolserver {
+namespace {
+
+constexpr int kNice = 10;  // a tenth of the share of a thread that serves reads
+
+}  // namespace
+
+// Of the thread alone: on Linux a priority is a thread's. Lowering one's own is always allowed.
+void StandBehindReads() { setpriority(PRIO_PROCESS, 0, kNice); }
 
 Duty::Duty(const std::string& name) : thread_([this] { Run(); }) {
   pthread_setname_np(thread_.native_handle(), name.c_str());
@@ -27,6 +36,7 @@ void Duty::Stop() {
 }
 
 void Duty::Run() {
+  StandBehindReads();
   while (true) {
     std::function<void()> job;
     {

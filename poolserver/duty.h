@@ -1,5 +1,6 @@
 // One thread that does jobs in the order in which they were given, for work that must not hold up
-// the node's event loop: registering memory, looking at a table's source. Thread-safe.
+// the node's event loop: registering memory, looking at a table's source. It stands behind the
+// threads that serve reads where processors are short. Thread-safe.
 #pragma once
 
 #include <deque>
@@ -11,6 +12,10 @@
 #include "engram/mutex.h"
 
 namespace engram::poolserver {
+
+// The calling thread gives way to threads of ordinary priority from now on: loading, pulling and
+// scrubbing are late before a read is.
+void StandBehindReads();
 
 class Duty {
  public:

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "engram/shard_layout.h"
+#include "poolserver/duty.h"
 
 namespace engram::poolserver {
 namespace {
@@ -59,7 +60,10 @@ struct Loader::Stripe {
 };
 
 Loader::Loader(Options options, Arena* arena, Ended ended, Finished finished)
-    : options_(options), arena_(arena), ended_(std::move(ended)), finished_(std::move(finished)) {
+    : options_(std::move(options)),
+      arena_(arena),
+      ended_(std::move(ended)),
+      finished_(std::move(finished)) {
   threads_.emplace_back([this] { RunLoads(); });
   pthread_setname_np(threads_.back().native_handle(), ("duty/" + options_.name).c_str());
   for (std::uint32_t i = 0; i < std::max(options_.threads, 1u); ++i) {
@@ -95,6 +99,7 @@ void Loader::Stop() {
 }
 
 void Loader::RunLoads() {
+  StandBehindReads();
   while (true) {
     std::shared_ptr<Load> load;
     {
@@ -195,6 +200,7 @@ void Loader::Queue(const std::shared_ptr<Load>& load, std::span<const Arena::Tak
 }
 
 void Loader::RunStripes() {
+  StandBehindReads();
   LoadSource::Scratch scratch;
   while (true) {
     Stripe stripe;

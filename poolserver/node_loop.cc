@@ -32,9 +32,9 @@ std::string Describe(const char* verb, const Loader::Summary& done) {
 
 }  // namespace
 
-NodeLoop::NodeLoop(NodeOptions options, Loader::Options loading, Arena* arena, Exposure* exposure,
-                   const Clock* clock, Random* random, Inspect inspect, NodeOutlets outlets,
-                   PullMeans pulling)
+NodeLoop::NodeLoop(const NodeOptions& options, const Loader::Options& loading, Arena* arena,
+                   Exposure* exposure, const Clock* clock, Random* random, Inspect inspect,
+                   NodeOutlets outlets, PullMeans pulling)
     : arena_(arena),
       exposure_(exposure),
       clock_(clock),

@@ -49,9 +49,9 @@ class NodeLoop {
   // REQUIRES: arena, exposure, clock and random outlive the loop; options.paths are those of
   // `exposure` and options.tiers those of `arena`.
   // `pulling`: how to reach other nodes; without a fabric, loads that name one fail.
-  NodeLoop(NodeOptions options, Loader::Options loading, Arena* arena, Exposure* exposure,
-           const Clock* clock, Random* random, Inspect inspect, NodeOutlets outlets,
-           PullMeans pulling = {});
+  NodeLoop(const NodeOptions& options, const Loader::Options& loading, Arena* arena,
+           Exposure* exposure, const Clock* clock, Random* random, Inspect inspect,
+           NodeOutlets outlets, PullMeans pulling = {});
   ~NodeLoop();  // = Stop()
 
   // `handled`, if any, runs on the loop's thread after the event and its actions. Dropped after

@@ -53,7 +53,7 @@ void PullSession::Lost(absl::Status why) {
   End(why.ok() ? absl::UnavailableError("the session's stream ended") : std::move(why));
 }
 
-void PullSession::End(absl::Status why) {
+void PullSession::End(const absl::Status& why) {
   if (!status_.ok()) return;
   status_ = absl::Status(
       why.code(), absl::StrCat("pull session with node ", options_.node.name, " incarnation ",

@@ -65,7 +65,7 @@ class PullSession {
     GrantRevision withdrawn;  // 0: it is granted
   };
 
-  void End(absl::Status why);
+  void End(const absl::Status& why);
   void Apply(Instant now);
   void Renew(Instant now);
 

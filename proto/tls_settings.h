@@ -10,22 +10,11 @@ namespace engram::wire {
 
 inline std::vector<Setting> TlsSettings() {
   return {
-      {"tls_cert",
-       SettingType::kText,
-       "",
-       "PEM file of this program's certificate; with tls_key and tls_ca every connection is "
-       "mutual TLS. The files are read again when they change.",
-       {},
-       "",
-       ""},
-      {"tls_key", SettingType::kText, "", "PEM file of the certificate's key.", {}, "", ""},
-      {"tls_ca",
-       SettingType::kText,
-       "",
-       "PEM file of the authorities whose certificates are believed.",
-       {},
-       "",
-       ""},
+      Setting::Text("tls_cert", "",
+                    "PEM file of this program's certificate; with tls_key and tls_ca every "
+                    "connection is mutual TLS. The files are read again when they change."),
+      Setting::Text("tls_key", "", "PEM file of the certificate's key."),
+      Setting::Text("tls_ca", "", "PEM file of the authorities whose certificates are believed."),
   };
 }
 

@@ -16,16 +16,16 @@ constexpr std::size_t kMaxQueuedMessages = 1024;
 
 std::shared_ptr<SessionStream> SessionStream::Open(std::shared_ptr<DutyLoop> loop,
                                                    const std::string& endpoint,
-                                                   std::shared_ptr<grpc::Channel> channel,
+                                                   const std::shared_ptr<grpc::Channel>& channel,
                                                    Outlets outlets) {
   std::shared_ptr<SessionStream> stream(
-      new SessionStream(std::move(loop), endpoint, std::move(channel), std::move(outlets)));
+      new SessionStream(std::move(loop), endpoint, channel, std::move(outlets)));
   stream->Start();
   return stream;
 }
 
 SessionStream::SessionStream(std::shared_ptr<DutyLoop> loop, const std::string& endpoint,
-                             std::shared_ptr<grpc::Channel> channel, Outlets outlets)
+                             const std::shared_ptr<grpc::Channel>& channel, Outlets outlets)
     : loop_(std::move(loop)),
       endpoint_(endpoint),
       outlets_(std::move(outlets)),

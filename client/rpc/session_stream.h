@@ -31,7 +31,7 @@ class SessionStream final
   // sent then.
   static std::shared_ptr<SessionStream> Open(std::shared_ptr<DutyLoop> loop,
                                              const std::string& endpoint,
-                                             std::shared_ptr<grpc::Channel> channel,
+                                             const std::shared_ptr<grpc::Channel>& channel,
                                              Outlets outlets);
 
   // A node that does not read costs its own stream.
@@ -51,7 +51,7 @@ class SessionStream final
 
  private:
   SessionStream(std::shared_ptr<DutyLoop> loop, const std::string& endpoint,
-                std::shared_ptr<grpc::Channel> channel, Outlets outlets);
+                const std::shared_ptr<grpc::Channel>& channel, Outlets outlets);
   void Start();
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -43,6 +43,7 @@ absl::StatusOr<std::map<std::string, std::string>> ParseNameMap(const std::strin
 template <class Map>
 std::vector<std::string> Keys(const Map& map) {
   std::vector<std::string> keys;
+  keys.reserve(map.size());
   for (const auto& [key, value] : map) keys.push_back(key);
   return keys;
 }

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <ostream>
 #include <sstream>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -78,6 +79,47 @@ absl::Status CheckLimits(const Setting& setting, std::int64_t value) {
 }
 
 }  // namespace
+
+Setting Setting::Text(std::string key, std::string value, std::string help) {
+  return {std::move(key), SettingType::kText, std::move(value), std::move(help), {}, "", ""};
+}
+
+Setting Setting::Bool(std::string key, std::string value, std::string help) {
+  return {std::move(key), SettingType::kBool, std::move(value), std::move(help), {}, "", ""};
+}
+
+Setting Setting::List(std::string key, std::string value, std::string help) {
+  return {std::move(key), SettingType::kList, std::move(value), std::move(help), {}, "", ""};
+}
+
+Setting Setting::Choice(std::string key, std::string value, std::string help,
+                        std::vector<std::string> choices) {
+  return {std::move(key),
+          SettingType::kEnum,
+          std::move(value),
+          std::move(help),
+          std::move(choices),
+          "",
+          ""};
+}
+
+Setting Setting::Integer(std::string key, std::string value, std::string help, std::string min,
+                         std::string max) {
+  return {std::move(key), SettingType::kInteger, std::move(value), std::move(help), {},
+          std::move(min), std::move(max)};
+}
+
+Setting Setting::Size(std::string key, std::string value, std::string help, std::string min,
+                      std::string max) {
+  return {std::move(key), SettingType::kSize, std::move(value), std::move(help), {},
+          std::move(min), std::move(max)};
+}
+
+Setting Setting::Time(std::string key, std::string value, std::string help, std::string min,
+                      std::string max) {
+  return {std::move(key), SettingType::kDuration, std::move(value), std::move(help), {},
+          std::move(min), std::move(max)};
+}
 
 std::optional<std::string> FromEnvironment(const std::string& name) {
   const char* value = std::getenv(name.c_str());

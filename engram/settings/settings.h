@@ -30,6 +30,19 @@ struct Setting {
   std::string help;   // one sentence
   std::vector<std::string> choices;  // kEnum
   std::string min, max;              // kInteger, kSize, kDuration; empty = no limit
+
+  // One of each type; the arguments as named above.
+  static Setting Text(std::string key, std::string value, std::string help);
+  static Setting Bool(std::string key, std::string value, std::string help);
+  static Setting List(std::string key, std::string value, std::string help);
+  static Setting Choice(std::string key, std::string value, std::string help,
+                        std::vector<std::string> choices);
+  static Setting Integer(std::string key, std::string value, std::string help, std::string min = "",
+                         std::string max = "");
+  static Setting Size(std::string key, std::string value, std::string help, std::string min = "",
+                      std::string max = "");
+  static Setting Time(std::string key, std::string value, std::string help, std::string min = "",
+                      std::string max = "");
 };
 
 struct Program {

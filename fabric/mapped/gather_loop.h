@@ -58,6 +58,11 @@ inline void Prefetch(const ReadOp& op) {
   }
 }
 
+// A region is named by its address in this process.
+inline const std::byte* AtAddress(std::uint64_t address) {
+  return reinterpret_cast<const std::byte*>(address);  // NOLINT(performance-no-int-to-ptr)
+}
+
 inline bool Allowed(const ReadOp& op, std::uint64_t key) {
   std::uint64_t landing = op.local[0].bytes;
   for (std::uint8_t i = 1; i < op.segments && i < kMaxLocalSegments; ++i) {
@@ -71,7 +76,7 @@ inline bool Allowed(const ReadOp& op, std::uint64_t key) {
 inline ReadStatus ReadOne(const ReadOp& op, std::uint64_t key) {
   if (!Allowed(op, key)) [[unlikely]]
     return ReadStatus::kRefused;
-  auto from = reinterpret_cast<const std::byte*>(op.region.address + op.offset);
+  auto from = AtAddress(op.region.address + op.offset);
   Copy(op.local[0].data, from, op.local[0].bytes);
   for (std::uint8_t i = 1; i < op.segments; ++i) {
     from += op.local[i - 1].bytes;
@@ -157,7 +162,7 @@ inline void GatherRows(const ReadOp* ops, std::size_t count, std::uint64_t key,
   for (std::size_t i = 0; i < first; ++i) PrefetchStored<kStored>(copies.from[i]);
   for (std::size_t i = 0; i < count; ++i) {
     if (i + kAhead < count) PrefetchStored<kStored>(copies.from[i + kAhead]);
-    const auto from = reinterpret_cast<const std::byte*>(copies.from[i]);
+    const std::byte* const from = AtAddress(copies.from[i]);
     CopyRow<kBytes>(copies.to[i], from);
     if (kSealed) Move<8>(copies.seal_to[i], from + kBytes);
   }

@@ -66,10 +66,10 @@ absl::StatusOr<std::unique_ptr<StreamTarget>> StreamTarget::Open(
   auto route = [pollers = &target->pollers_](const SessionToken& token) {
     return (*pollers)[token.bytes[0] % pollers->size()].get();
   };
+  Descriptor accepts = *std::move(listener);  // of the first poller
   for (std::uint32_t i = 0; i < options.threads; ++i) {
-    target->pollers_.push_back(
-        std::make_unique<Poller>(poller, &target->grants_, &target->throttle_,
-                                 i == 0 ? *std::move(listener) : Descriptor(), route));
+    target->pollers_.push_back(std::make_unique<Poller>(
+        poller, &target->grants_, &target->throttle_, std::exchange(accepts, {}), route));
   }
   for (auto& each : target->pollers_) each->Start();
   return target;

@@ -33,7 +33,7 @@ void Send(const Libucx& library, ucp_ep_h endpoint, unsigned id, std::vector<std
       endpoint, id, nullptr, 0, sending->bytes.data(), sending->bytes.size(), &param);
   if (!UCS_PTR_IS_PTR(request)) return;
   if (unsent != nullptr) *unsent += sending->bytes.size();
-  sending.release();
+  static_cast<void>(sending.release());  // Sent() takes it over
 }
 
 void* CloseByForce(const Libucx& library, ucp_ep_h endpoint) {

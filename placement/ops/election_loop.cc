@@ -48,7 +48,7 @@ void ElectionLoop::Run() {
   Feed(Election::Resign{});
 }
 
-void ElectionLoop::Feed(Election::Event event) {
+void ElectionLoop::Feed(const Election::Event& event) {
   std::vector<Election::Action> actions = election_.OnEvent(clock_->Now(), event);
   for (Election::Action& action : actions) std::visit([this](auto& one) { Do(one); }, action);
 }

@@ -30,7 +30,7 @@ class ElectionLoop {
 
  private:
   void Run();
-  void Feed(Election::Event event);
+  void Feed(const Election::Event& event);
   void Do(Election::ReadRecord& action);
   void Do(Election::WriteRecord& action);
   void Do(Election::Lead& action);

@@ -105,200 +105,81 @@ absl::StatusOr<std::string> AddressOf(const Settings& settings) {
   return address;
 }
 
-Program WithoutTls() {
+std::vector<Setting> EtcdSettings() {
+  return {
+      Setting::List("etcd_endpoints", "127.0.0.1:2379",
+                    "HOST:PORT of etcd's members, with commas; https:// for TLS."),
+      Setting::Text("etcd_prefix", "/engram/", "Of all keys of this pool; ends with a slash."),
+      Setting::Text("etcd_ca", "",
+                    "PEM file of the authority that signed etcd's certificates; TLS if given."),
+      Setting::Text("etcd_cert", "", "PEM file of this controller's certificate for etcd."),
+      Setting::Text("etcd_key", "", "PEM file of its key."),
+      Setting::Text("etcd_user", "", "User of etcd; empty = none."),
+      Setting::Text("etcd_password_file", "", "File whose first line is that user's password."),
+  };
+}
+
+Program WithoutLists() {
   return {
       "engram-placement",
       "decides which pool node holds which shard, and tells nodes and clients",
       std::string(Version()),
       {
-          {"listen",
-           SettingType::kText,
-           "127.0.0.1:7700",
-           "Where nodes and clients connect.",
-           {},
-           "",
-           ""},
-          {"insecure_listen",
-           SettingType::kBool,
-           "false",
-           "Allow addresses that other hosts can reach, without encryption.",
-           {},
-           "",
-           ""},
-          {"store",
-           SettingType::kEnum,
-           "sqlite",
-           "Where the state is: a file of this controller alone, or etcd, where several elect a "
-           "leader.",
-           {"sqlite", "etcd"},
-           "",
-           ""},
-          {"advertise",
-           SettingType::kText,
-           "",
-           "With store = etcd: HOST:PORT of this controller for others; empty = listen.",
-           {},
-           "",
-           ""},
-          {"leader_lease",
-           SettingType::kDuration,
-           "5s",
-           "A leader that cannot renew it for so long leads no more; a second later another "
-           "does.",
-           {},
-           "500ms",
-           "1m"},
-          {"etcd_endpoints",
-           SettingType::kList,
-           "127.0.0.1:2379",
-           "HOST:PORT of etcd's members, with commas; https:// for TLS.",
-           {},
-           "",
-           ""},
-          {"etcd_prefix",
-           SettingType::kText,
-           "/engram/",
-           "Of all keys of this pool; ends with a slash.",
-           {},
-           "",
-           ""},
-          {"etcd_ca",
-           SettingType::kText,
-           "",
-           "PEM file of the authority that signed etcd's certificates; TLS if given.",
-           {},
-           "",
-           ""},
-          {"etcd_cert",
-           SettingType::kText,
-           "",
-           "PEM file of this controller's certificate for etcd.",
-           {},
-           "",
-           ""},
-          {"etcd_key", SettingType::kText, "", "PEM file of its key.", {}, "", ""},
-          {"etcd_user", SettingType::kText, "", "User of etcd; empty = none.", {}, "", ""},
-          {"etcd_password_file",
-           SettingType::kText,
-           "",
-           "File whose first line is that user's password.",
-           {},
-           "",
-           ""},
-          {"state_file",
-           SettingType::kText,
-           "/var/lib/engram/placement.db",
-           "SQLite file with everything that must survive.",
-           {},
-           "",
-           ""},
-          {"state_max_bytes",
-           SettingType::kSize,
-           "0",
-           "Limit of the state file; 0 = the disk.",
-           {},
-           "",
-           ""},
-          {"metrics_listen",
-           SettingType::kText,
-           "127.0.0.1:7701",
-           "Where Prometheus scrapes /metrics; empty = nowhere.",
-           {},
-           "",
-           ""},
-          {"heartbeat_every",
-           SettingType::kDuration,
-           "1s",
-           "How often nodes say that they live.",
-           {},
-           "10ms",
-           "1m"},
-          {"dead_after",
-           SettingType::kDuration,
-           "5s",
-           "A node not heard for so long is dead.",
-           {},
-           "20ms",
-           "10m"},
-          {"inspection_timeout",
-           SettingType::kDuration,
-           "1m",
-           "How long a node may look at a checkpoint directory.",
-           {},
-           "1s",
-           "1h"},
-          {"repair_after",
-           SettingType::kDuration,
-           "1m",
-           "The replicas of a node that was dead for so long are made elsewhere.",
-           {},
-           "100ms",
-           "168h"},
-          {"moves_per_node",
-           SettingType::kInteger,
-           "4",
-           "Shards that are pulled from or by one node at one time.",
-           {},
-           "1",
-           "1024"},
-          {"moves_per_pool",
-           SettingType::kInteger,
-           "64",
-           "Shards that are pulled at one time, by all nodes together.",
-           {},
-           "1",
-           "4096"},
-          {"heat_report_every",
-           SettingType::kDuration,
-           "10s",
-           "How often each client says what it read.",
-           {},
-           "100ms",
-           "5m"},
-          {"heat_half_life",
-           SettingType::kDuration,
-           "1m",
-           "After which a read counts half.",
-           {},
-           "1s",
-           "1h"},
-          {"rebalance",
-           SettingType::kBool,
-           "false",
-           "Move shards for load, capacity and few nodes a table without being told to.",
-           {},
-           "",
-           ""},
-          {"rebalance_every",
-           SettingType::kDuration,
-           "30s",
-           "How often such a plan is made, while nothing moves.",
-           {},
-           "100ms",
-           "1h"},
-          {"plan_max_bytes",
-           SettingType::kSize,
-           "16GiB",
-           "What one plan may move; the rest is left to later ones.",
-           {},
-           "1MiB",
-           ""},
-          {"node_read_bytes_per_second",
-           SettingType::kSize,
-           "2GiB",
-           "What a node can be asked for that has not been measured.",
-           {},
-           "1MiB",
-           ""},
-          {"reflection", SettingType::kBool, "false", "Serve gRPC reflection.", {}, "", ""},
+          Setting::Text("listen", "127.0.0.1:7700", "Where nodes and clients connect."),
+          Setting::Bool("insecure_listen", "false",
+                        "Allow addresses that other hosts can reach, without encryption."),
+          Setting::Choice("store", "sqlite",
+                          "Where the state is: a file of this controller alone, or etcd, where "
+                          "several elect a leader.",
+                          {"sqlite", "etcd"}),
+          Setting::Text(
+              "advertise", "",
+              "With store = etcd: HOST:PORT of this controller for others; empty = listen."),
+          Setting::Time("leader_lease", "5s",
+                        "A leader that cannot renew it for so long leads no more; a second later "
+                        "another does.",
+                        "500ms", "1m"),
+          Setting::Text("state_file", "/var/lib/engram/placement.db",
+                        "SQLite file with everything that must survive."),
+          Setting::Size("state_max_bytes", "0", "Limit of the state file; 0 = the disk."),
+          Setting::Text("metrics_listen", "127.0.0.1:7701",
+                        "Where Prometheus scrapes /metrics; empty = nowhere."),
+          Setting::Time("heartbeat_every", "1s", "How often nodes say that they live.", "10ms",
+                        "1m"),
+          Setting::Time("dead_after", "5s", "A node not heard for so long is dead.", "20ms", "10m"),
+          Setting::Time("inspection_timeout", "1m",
+                        "How long a node may look at a checkpoint directory.", "1s", "1h"),
+          Setting::Time("repair_after", "1m",
+                        "The replicas of a node that was dead for so long are made elsewhere.",
+                        "100ms", "168h"),
+          Setting::Integer("moves_per_node", "4",
+                           "Shards that are pulled from or by one node at one time.", "1", "1024"),
+          Setting::Integer("moves_per_pool", "64",
+                           "Shards that are pulled at one time, by all nodes together.", "1",
+                           "4096"),
+          Setting::Time("heat_report_every", "10s", "How often each client says what it read.",
+                        "100ms", "5m"),
+          Setting::Time("heat_half_life", "1m", "After which a read counts half.", "1s", "1h"),
+          Setting::Bool(
+              "rebalance", "false",
+              "Move shards for load, capacity and few nodes a table without being told to."),
+          Setting::Time("rebalance_every", "30s",
+                        "How often such a plan is made, while nothing moves.", "100ms", "1h"),
+          Setting::Size("plan_max_bytes", "16GiB",
+                        "What one plan may move; the rest is left to later ones.", "1MiB"),
+          Setting::Size("node_read_bytes_per_second", "2GiB",
+                        "What a node can be asked for that has not been measured.", "1MiB"),
+          Setting::Bool("reflection", "false", "Serve gRPC reflection."),
       }};
 }
 
 }  // namespace
 
 Program PlacementProgram() {
-  Program program = WithoutTls();
-  for (Setting& setting : wire::TlsSettings()) program.settings.push_back(std::move(setting));
+  Program program = WithoutLists();
+  for (const std::vector<Setting>& list : {EtcdSettings(), wire::TlsSettings()}) {
+    program.settings.insert(program.settings.end(), list.begin(), list.end());
+  }
   return program;
 }
 
@@ -324,26 +205,7 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
     if (!loop.ok()) return loop.status();
     server->loop_ = *std::move(loop);
   }
-  server->nodes_ = std::make_unique<NodeService>(server->loop_.get());
-  PoolService::Options pool;
-  pool.version = std::string(Version());
-  pool.report_every = settings.Time("heat_report_every");
-  pool.limits = LimitsOf(settings);
-  pool.rebalance = settings.Bool("rebalance");
-  server->pool_ = std::make_unique<PoolService>(server->loop_.get(), server->heat_.get(),
-                                                server->open_.get(), pool);
-  server->loop_->Start(
-      {[nodes = server->nodes_.get()](LinkId link, ControllerToNode message) {
-         nodes->Send(link, std::move(message));
-       },
-       [nodes = server->nodes_.get()](LinkId link, const absl::Status& why) {
-         nodes->Close(link, why);
-       },
-       [pool = server->pool_.get()] { pool->MapChanged(); }, std::move(say), std::move(deposed),
-       [nodes = server->nodes_.get(), pool = server->pool_.get()](const absl::Status& why) {
-         nodes->EndAll(why);
-         pool->EndAll(why);
-       }});
+  server->StartLoop(settings, std::move(say), std::move(deposed));
   auto grpc = wire::GrpcServer::Start({settings.Text("listen"),
                                        insecure,
                                        settings.Bool("reflection"),
@@ -365,6 +227,26 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   if (!metrics.ok()) return metrics.status();
   server->metrics_ = *std::move(metrics);
   return server;
+}
+
+void PlacementServer::StartLoop(const Settings& settings,
+                                std::function<void(const std::string&)> say,
+                                std::function<void(const absl::Status&)> deposed) {
+  nodes_ = std::make_unique<NodeService>(loop_.get());
+  PoolService::Options pool;
+  pool.version = std::string(Version());
+  pool.report_every = settings.Time("heat_report_every");
+  pool.limits = LimitsOf(settings);
+  pool.rebalance = settings.Bool("rebalance");
+  pool_ = std::make_unique<PoolService>(loop_.get(), heat_.get(), open_.get(), pool);
+  loop_->Start(
+      {[this](LinkId link, ControllerToNode message) { nodes_->Send(link, std::move(message)); },
+       [this](LinkId link, const absl::Status& why) { nodes_->Close(link, why); },
+       [this] { pool_->MapChanged(); }, std::move(say), std::move(deposed),
+       [this](const absl::Status& why) {
+         nodes_->EndAll(why);
+         pool_->EndAll(why);
+       }});
 }
 
 absl::Status PlacementServer::OpenOnEtcd(const Settings& settings,

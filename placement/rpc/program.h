@@ -39,6 +39,9 @@ class PlacementServer {
  private:
   PlacementServer() = default;
 
+  // Starts loop_ and makes what it speaks through.
+  void StartLoop(const Settings& settings, std::function<void(const std::string&)> say,
+                 std::function<void(const absl::Status&)> deposed);
   // One of several controllers: makes loop_ and election_.
   absl::Status OpenOnEtcd(const Settings& settings,
                           const std::function<void(const std::string&)>& say);

@@ -68,7 +68,8 @@ class Applier {
       edited_[uid] = MakeTable(std::move(table), next_->FindTable(uid));
     }
     for (MapChunk& chunk : change.chunks) {
-      Edit(chunk.table).chunks.at(chunk.chunk) = MakeChunk(std::move(chunk));
+      auto& stored = Edit(chunk.table).chunks.at(chunk.chunk);
+      stored = MakeChunk(std::move(chunk));
     }
     for (Change::Sums& sums : change.sums) {
       Edit(sums.table).shard_sums =

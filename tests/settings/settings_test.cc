@@ -18,13 +18,13 @@ Program TestProgram() {
   return {"engram-test",
           "a program of the tests",
           "1.2.3",
-          {{"listen", SettingType::kText, "127.0.0.1:7700", "Where to listen.", {}, "", ""},
-           {"insecure_listen", SettingType::kBool, "false", "Allow it.", {}, "", ""},
-           {"threads", SettingType::kInteger, "2", "How many.", {}, "1", "64"},
-           {"arena_bytes", SettingType::kSize, "64MiB", "How much.", {}, "1MiB", ""},
-           {"dead_after", SettingType::kDuration, "5s", "When.", {}, "100ms", "1h"},
-           {"fabrics", SettingType::kList, "mapped,stream", "Which.", {}, "", ""},
-           {"log_level", SettingType::kEnum, "info", "What.", {"debug", "info"}, "", ""}}};
+          {Setting::Text("listen", "127.0.0.1:7700", "Where to listen."),
+           Setting::Bool("insecure_listen", "false", "Allow it."),
+           Setting::Integer("threads", "2", "How many.", "1", "64"),
+           Setting::Size("arena_bytes", "64MiB", "How much.", "1MiB"),
+           Setting::Time("dead_after", "5s", "When.", "100ms", "1h"),
+           Setting::List("fabrics", "mapped,stream", "Which."),
+           Setting::Choice("log_level", "info", "What.", {"debug", "info"})}};
 }
 
 class SettingsTest : public ::testing::Test {
