@@ -28,7 +28,8 @@ std::string_view Name(FabricKind kind);
 absl::StatusOr<FabricKind> ParseFabricKind(std::string_view name);
 
 // How one fabric of a node is reached. Its index in SessionOpened::paths is the `path` of a
-// GrantPath.
+// GrantPath; fabrics whose keys are bearer tokens have one path a tenant more, which sessions are
+// told of when they are granted something there.
 struct PathAddress {
   FabricKind fabric = FabricKind::kStream;
   std::string
@@ -46,6 +47,14 @@ struct GrantPath {
   std::uint64_t length = 0;
   std::uint64_t key = 0;
   friend bool operator==(const GrantPath&, const GrantPath&) = default;
+};
+
+// A path that a node opened after it had listed its paths, or that this session did not need so
+// far: as if SessionOpened::paths had it at that index.
+struct NumberedPath {
+  std::uint32_t path = 0;
+  PathAddress address;
+  friend bool operator==(const NumberedPath&, const NumberedPath&) = default;
 };
 
 struct Grant {
@@ -101,10 +110,13 @@ struct SessionOpened {
   Duration margin{};
   std::vector<PathAddress> paths;
 };
+// A shard that is in both lists is replaced: what was granted of it before is withdrawn (keys
+// change when a client is revoked), and the new grant stands.
 struct GrantUpdate {
   GrantRevision revision;
   std::vector<Grant> granted;
   std::vector<Withdrawal> withdrawn;
+  std::vector<NumberedPath> paths = {};  // that `granted` names for the first time
 };
 struct LeaseRenewed {
   std::uint64_t sequence = 0;

@@ -110,6 +110,10 @@ struct FabricInfo {
   std::uint32_t max_segments = kMaxLocalSegments;
   std::uint32_t max_outstanding = 0;  // reads a queue accepts before it pushes back
   WrongKey wrong_key = WrongKey::kFailsRead;
+  // Whoever knows a key and the target's address reads, whatever became of its session, until the
+  // memory is hidden: each tenant's memory is in a protection domain of its own, and is registered
+  // anew when a client is revoked. Mapped memory is not meant: it is not reached by key.
+  bool bearer_keys = false;
 };
 
 // Spin for `spin`, then block; spin = 0 blocks at once; spin = Duration::max() never blocks.

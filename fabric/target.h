@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <utility>
@@ -57,8 +58,15 @@ class Target {
   // ignored.
   virtual void Hide(std::uint64_t key) = 0;
 
+  // Another target of this transport whose memory lies in a protection domain of its own: a key of
+  // one is worth nothing to who is connected to the other. It has its own address and incarnation,
+  // the latter as this one has it now. Unimplemented unless info().bearer_keys.
+  virtual absl::StatusOr<std::unique_ptr<Target>> OpenDomain() const {
+    return absl::UnimplementedError("this fabric looks at sessions and has no domains");
+  }
+
   // A session may connect and read what is granted to it. Fabrics whose keys are bearer tokens
-  // (ofi) ignore sessions: info().wrong_key and the docs say so.
+  // (ofi) ignore sessions: info().bearer_keys and the docs say so.
   virtual void Admit(const SessionToken& session) = 0;
   // The same for a session that reads on the budget of a tenant; fabrics whose reads the node does
   // not see cannot hold it to one.

@@ -25,6 +25,7 @@ namespace engram::wire {
 inline constexpr int kMaxTablesPerSession = 1024;
 inline constexpr int kMaxGrantsPerUpdate = 1 << 17;
 inline constexpr int kMaxPaths = 16;
+inline constexpr std::uint32_t kMaxPathNumber = 4095;
 inline constexpr int kMaxReplicasPerShard = 16;
 inline constexpr int kMaxReportsPerMessage = 1 << 17;
 inline constexpr int kMaxCrcsPerReport = 1 << 22;

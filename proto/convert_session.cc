@@ -65,6 +65,11 @@ struct NodeToWire {
         *gone->add_successors() = ToWire(successor);
       }
     }
+    for (const NumberedPath& path : update.paths) {
+      auto* told = to->add_paths();
+      told->set_path(path.path);
+      *told->mutable_address() = ToWire(path.address);
+    }
   }
   void operator()(const LeaseRenewed& renewed) {
     out.mutable_renewed()->set_sequence(renewed.sequence);
@@ -139,10 +144,11 @@ absl::StatusOr<Grant> GrantFromWire(const v1::Grant& grant) {
 
 absl::StatusOr<NodeMessage> GrantsFromWire(const v1::GrantUpdate& update) {
   for (const auto& [field, count] : {std::pair{"GrantUpdate.granted", update.granted_size()},
-                                     std::pair{"GrantUpdate.withdrawn", update.withdrawn_size()}}) {
+                                     std::pair{"GrantUpdate.withdrawn", update.withdrawn_size()},
+                                     std::pair{"GrantUpdate.paths", update.paths_size()}}) {
     if (auto ok = CheckCount(field, count, kMaxGrantsPerUpdate); !ok.ok()) return ok;
   }
-  GrantUpdate out{GrantRevision(update.revision()), {}, {}};
+  GrantUpdate out{GrantRevision(update.revision()), {}, {}, {}};
   for (const auto& grant : update.granted()) {
     auto from = GrantFromWire(grant);
     if (!from.ok()) return from.status();
@@ -160,6 +166,15 @@ absl::StatusOr<NodeMessage> GrantsFromWire(const v1::GrantUpdate& update) {
       withdrawal.successors.push_back(FromWire(successor));
     }
     out.withdrawn.push_back(std::move(withdrawal));
+  }
+  for (const auto& path : update.paths()) {
+    auto address = PathFromWire(path.address());
+    if (!address.ok()) return address.status();
+    if (path.path() > kMaxPathNumber) {
+      return absl::InvalidArgumentError(absl::StrCat("GrantUpdate.paths has number ", path.path(),
+                                                     "; the limit is ", kMaxPathNumber));
+    }
+    out.paths.push_back({path.path(), *std::move(address)});
   }
   return out;
 }

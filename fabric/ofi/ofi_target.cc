@@ -22,6 +22,7 @@ absl::StatusOr<std::unique_ptr<OfiTarget>> OfiTarget::Open(const OfiTargetOption
   auto provider = Provider::Open(options.provider);
   if (!provider.ok()) return provider.status();
   std::unique_ptr<OfiTarget> target(new OfiTarget);
+  target->options_ = options;
   target->provider_ = *std::move(provider);
   target->info_ = target->provider_->Describe();
   target->wait_ = options.wait;
@@ -67,6 +68,15 @@ void OfiTarget::SetIncarnation(Incarnation incarnation) {
   // Nobody reads it before the address that names this incarnation is known.
   hello_.incarnation = incarnation.value();
   location_.incarnation = incarnation;
+}
+
+absl::StatusOr<std::unique_ptr<Target>> OfiTarget::OpenDomain() const {
+  OfiTargetOptions options = options_;
+  {
+    MutexLock lock(&mutex_);
+    options.incarnation = location_.incarnation;
+  }
+  return Open(options);
 }
 
 void OfiTarget::Progress() {

@@ -35,6 +35,8 @@ class OfiTarget final : public Target {
   PathAddress address() const override;
   // Changes the address: it carries the incarnation.
   void SetIncarnation(Incarnation incarnation) override;
+  // A libfabric fabric, domain and endpoint of its own, and a thread that drives it.
+  absl::StatusOr<std::unique_ptr<Target>> OpenDomain() const override;
   absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) override;
   void Hide(std::uint64_t key) override;
   void Admit(const SessionToken&) override {}
@@ -47,6 +49,7 @@ class OfiTarget final : public Target {
   OfiTarget() = default;
   void Progress();
 
+  OfiTargetOptions options_;  // the incarnation is that of the location
   std::shared_ptr<Provider> provider_;
   FabricInfo info_;
   WaitMode wait_;

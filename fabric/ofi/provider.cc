@@ -143,6 +143,7 @@ FabricInfo Provider::Describe() const {
   // Tried on 1.17: tcp;ofi_rxm ends the connection; shm answers nothing, and the reader gives the
   // endpoint up after a silence; RDMA moves the queue pair to the error state.
   info.wrong_key = WrongKey::kBreaksPeer;
+  info.bearer_keys = true;
   return info;
 }
 

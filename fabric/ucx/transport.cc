@@ -124,6 +124,7 @@ FabricInfo Transport::Describe() const {
   info.wrong_key = offloaded_  ? WrongKey::kBreaksPeer
                    : uses_get_ ? WrongKey::kUndetected
                                : WrongKey::kFailsRead;
+  info.bearer_keys = uses_get_;
   return info;
 }
 

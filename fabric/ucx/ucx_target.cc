@@ -17,6 +17,7 @@ absl::StatusOr<std::unique_ptr<UcxTarget>> UcxTarget::Open(const UcxTargetOption
   auto transport = Transport::Open(options.transport);
   if (!transport.ok()) return transport.status();
   std::unique_ptr<UcxTarget> target(new UcxTarget);
+  target->options_ = options;
   target->transport_ = *std::move(transport);
   target->info_ = target->transport_->Describe();
   target->wait_ = options.wait;
@@ -42,6 +43,16 @@ PathAddress UcxTarget::address() const {
 void UcxTarget::SetIncarnation(Incarnation incarnation) {
   MutexLock lock(&mutex_);
   incarnation_ = incarnation;
+}
+
+absl::StatusOr<std::unique_ptr<Target>> UcxTarget::OpenDomain() const {
+  if (!info_.bearer_keys) return Target::OpenDomain();
+  UcxTargetOptions options = options_;
+  {
+    MutexLock lock(&mutex_);
+    options.incarnation = incarnation_;
+  }
+  return Open(options);
 }
 
 absl::StatusOr<ExposedRegion> UcxTarget::Expose(const ExposedMemory& memory) {

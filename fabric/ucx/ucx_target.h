@@ -40,6 +40,8 @@ class UcxTarget final : public Target, private Directory {
   PathAddress address() const override;
   // Changes the address: it carries the incarnation.
   void SetIncarnation(Incarnation incarnation) override;
+  // A UCX context and worker of its own, and a thread.
+  absl::StatusOr<std::unique_ptr<Target>> OpenDomain() const override;
   absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) override;
   void Hide(std::uint64_t key) override;
   void Admit(const SessionToken& session) override;
@@ -67,6 +69,7 @@ class UcxTarget final : public Target, private Directory {
   // Of the thread: sees off the sessions that were dismissed. False: none.
   bool SeeOffDismissed();
 
+  UcxTargetOptions options_;  // less the incarnation
   std::shared_ptr<const Transport> transport_;
   FabricInfo info_;
   WaitMode wait_;

@@ -57,13 +57,18 @@ TEST(Convert, TokenMapSurvivesTheWireWithNegativeIds) {
 TEST(Convert, GrantsSurviveTheWire) {
   GrantUpdate update{GrantRevision(5),
                      {{{Uid(1), ShardIndex(9)}, Tier::kDram, {{1, 2, 3, ~0ull}}}},
-                     {{{Uid(2), ShardIndex(4)}, {{NodeId{"n2"}, Incarnation(3), "h:1"}}}}};
+                     {{{Uid(2), ShardIndex(4)}, {{NodeId{"n2"}, Incarnation(3), "h:1"}}}},
+                     {{7, {FabricKind::kOfi, "tcp!00", true, false, 3}}}};
   auto back = FromWire(ToWire(NodeMessage(update)));
   ASSERT_TRUE(back.ok()) << back.status();
   const auto& got = std::get<GrantUpdate>(*back);
   EXPECT_EQ(got.revision, update.revision);
   EXPECT_EQ(got.granted, update.granted);
   EXPECT_EQ(got.withdrawn, update.withdrawn);
+  EXPECT_EQ(got.paths, update.paths);
+  update.paths[0].path = 5'000;
+  EXPECT_EQ(FromWire(ToWire(NodeMessage(update))).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST(Convert, CommandsSurviveTheWire) {
