@@ -24,6 +24,7 @@ struct TierCapacity {
   std::uint64_t capacity_bytes = 0;
   std::uint64_t allocated_bytes = 0;
   std::uint64_t read_bytes_per_second = 0;  // 0 = not measured
+  std::string trouble = {};                 // why nothing new should go there; empty: it is well
   friend bool operator==(const TierCapacity&, const TierCapacity&) = default;
 };
 

@@ -6,15 +6,6 @@
 
 namespace engram {
 
-std::string_view Name(Tier tier) {
-  switch (tier) {
-    case Tier::kDram: return "dram";
-    case Tier::kCxl: return "cxl";
-    case Tier::kNvme: return "nvme";
-  }
-  return "unknown";
-}
-
 std::string_view Name(ReplicaState state) {
   switch (state) {
     case ReplicaState::kLoading: return "Loading";

@@ -13,11 +13,9 @@
 #include "absl/status/statusor.h"
 #include "engram/ids.h"
 #include "engram/table_spec.h"
+#include "engram/tier.h"
 
 namespace engram {
-
-enum class Tier : std::uint8_t { kDram = 1, kCxl = 2, kNvme = 3 };
-std::string_view Name(Tier tier);
 
 // Never moves backwards.
 enum class ReplicaState : std::uint8_t { kLoading = 1, kServing = 2, kDraining = 3, kRetired = 4 };

@@ -2,6 +2,8 @@
 
 #include <openssl/sha.h>
 
+#include <algorithm>
+#include <functional>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -200,7 +202,14 @@ absl::Status TableOptions::Validate() const {
     return absl::InvalidArgumentError(
         absl::StrCat("replicas is ", replicas, "; it must be 1 to 16"));
   }
+  if (std::adjacent_find(tiers.begin(), tiers.end(), std::greater_equal<Tier>()) != tiers.end()) {
+    return absl::InvalidArgumentError("tiers are not in the order dram, cxl, nvme, each once");
+  }
   return absl::OkStatus();
+}
+
+bool TableOptions::MayUse(Tier tier) const {
+  return tiers.empty() || std::find(tiers.begin(), tiers.end(), tier) != tiers.end();
 }
 
 absl::StatusOr<TableName> TableName::Parse(std::string_view text) {

@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engram/ids.h"
+#include "engram/tier.h"
 
 namespace engram {
 
@@ -99,7 +100,9 @@ struct TableOptions {
   SealKind seal = SealKind::kCrc32c;
   std::uint32_t replicas = 1;
   std::uint32_t max_nodes = 0;  // 0 = as few as capacity and replication need
+  std::vector<Tier> tiers = {};  // where its replicas may lie, fastest first; empty = everywhere
   absl::Status Validate() const;
+  bool MayUse(Tier tier) const;
   friend bool operator==(const TableOptions&, const TableOptions&) = default;
 };
 

@@ -309,6 +309,7 @@ v1::TierCapacity ToWire(const TierCapacity& capacity) {
   out.set_capacity_bytes(capacity.capacity_bytes);
   out.set_allocated_bytes(capacity.allocated_bytes);
   out.set_read_bytes_per_second(capacity.read_bytes_per_second);
+  out.set_trouble(capacity.trouble);
   return out;
 }
 
@@ -322,7 +323,7 @@ absl::StatusOr<TierCapacity> FromWire(const v1::TierCapacity& capacity) {
         " of them allocated; the limit is ", kMostTierBytes));
   }
   return TierCapacity{*tier, capacity.capacity_bytes(), capacity.allocated_bytes(),
-                      capacity.read_bytes_per_second()};
+                      capacity.read_bytes_per_second(), capacity.trouble()};
 }
 
 v1::JoinRequest ToWire(const NodeToController& message) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "proto/bounds.h"
 #include "proto/convert.h"
 
 namespace engram::wire {
@@ -151,6 +152,7 @@ v1::TableOptions ToWire(const TableOptions& options) {
   out.set_seal(options.seal == SealKind::kNone ? v1::SEAL_KIND_NONE : v1::SEAL_KIND_CRC32C);
   out.set_replicas(options.replicas);
   out.set_max_nodes(options.max_nodes);
+  for (Tier tier : options.tiers) out.add_tiers(ToWire(tier));
   return out;
 }
 
@@ -165,6 +167,12 @@ absl::StatusOr<TableOptions> FromWire(const v1::TableOptions& options) {
   }
   if (options.replicas() != 0) out.replicas = options.replicas();
   out.max_nodes = options.max_nodes();
+  if (auto ok = CheckCount("TableOptions.tiers", options.tiers_size(), 8); !ok.ok()) return ok;
+  for (const int value : options.tiers()) {
+    const absl::StatusOr<Tier> tier = FromWire(static_cast<v1::Tier>(value));
+    if (!tier.ok()) return tier.status();
+    out.tiers.push_back(*tier);
+  }
   if (absl::Status valid = out.Validate(); !valid.ok()) return valid;
   return out;
 }

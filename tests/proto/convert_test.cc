@@ -102,6 +102,24 @@ TEST(Convert, TheAnswerToAHeartbeatCarriesTheEpochOfTheMap) {
   EXPECT_EQ(std::get<HeartbeatSeen>(*back).map_epoch, Epoch(9));
 }
 
+TEST(Convert, TiersOfATableAndOfANodeSurviveTheWire) {
+  TableOptions options;
+  options.tiers = {Tier::kDram, Tier::kNvme};
+  auto back = FromWire(ToWire(options));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(*back, options);
+  v1::TableOptions twice = ToWire(options);
+  twice.add_tiers(v1::TIER_NVME);
+  EXPECT_EQ(FromWire(twice).status().code(), absl::StatusCode::kInvalidArgument);
+  twice.set_tiers(2, v1::TIER_UNSPECIFIED);
+  EXPECT_EQ(FromWire(twice).status().code(), absl::StatusCode::kInvalidArgument);
+
+  const TierCapacity capacity{Tier::kCxl, 100, 5, 7, "/dev/dax0.0 is gone"};
+  auto tier = FromWire(ToWire(capacity));
+  ASSERT_TRUE(tier.ok()) << tier.status();
+  EXPECT_EQ(*tier, capacity);
+}
+
 TEST(Convert, EmptyMessagesAreRefused) {
   EXPECT_FALSE(FromWire(v1::ReadSessionRequest()).ok());
   EXPECT_FALSE(FromWire(v1::ReadSessionResponse()).ok());
