@@ -41,7 +41,8 @@ void AddPut(pb::TxnRequest* request, const std::string& key, const std::string& 
 
 }  // namespace
 
-EtcdStore::EtcdStore(std::shared_ptr<EtcdClient> client, std::string prefix, std::string name)
+EtcdStore::EtcdStore(std::shared_ptr<EtcdClient> client, std::string prefix,
+                     const std::string& name)
     : client_(std::move(client)),
       prefix_(std::move(prefix)),
       state_prefix_(prefix_ + "state/"),

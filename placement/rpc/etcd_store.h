@@ -28,7 +28,7 @@ class EtcdStore final : public StateStore {
 
   // `name` tells the stores that write under one prefix apart: HOST:PORT of the controller, and
   // what for. Calls no one; Prepare, or the first operation, does.
-  EtcdStore(std::shared_ptr<EtcdClient> client, std::string prefix, std::string name);
+  EtcdStore(std::shared_ptr<EtcdClient> client, std::string prefix, const std::string& name);
 
   // Reads or writes the format. FailedPrecondition: it is newer than this program.
   absl::Status Prepare();

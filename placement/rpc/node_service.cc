@@ -143,7 +143,7 @@ grpc::ServerBidiReactor<v1::JoinRequest, v1::JoinResponse>* NodeService::Join(
   return reactor.get();
 }
 
-void NodeService::Send(LinkId link, ControllerToNode message) {
+void NodeService::Send(LinkId link, const ControllerToNode& message) {
   if (std::shared_ptr<JoinReactor> reactor = Find(link)) reactor->Send(wire::ToWire(message));
 }
 

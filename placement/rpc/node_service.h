@@ -26,7 +26,7 @@ class NodeService final : public v1::NodeService::CallbackService {
       grpc::CallbackServerContext* context) override;
 
   // Outlets of the loop. Unknown links are ignored: they have ended.
-  void Send(LinkId link, ControllerToNode message);
+  void Send(LinkId link, const ControllerToNode& message);
   void Close(LinkId link, const absl::Status& why);
   // Ends every stream, so that the server can stop.
   void CloseAll();

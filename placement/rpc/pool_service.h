@@ -119,7 +119,7 @@ class PoolService final : public v1::PoolService::CallbackService {
                         const v1::ReportHeatRequest& request);
   template <class Response>
   grpc::ServerUnaryReactor* ChangeTenant(grpc::CallbackServerContext* context,
-                                         TenantRequest request, Response* response);
+                                         const TenantRequest& request, Response* response);
   // Watches of revoked clients end, those of others see what they may see now.
   void TenantsChanged();
 

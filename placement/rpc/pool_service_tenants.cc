@@ -112,16 +112,16 @@ grpc::ServerUnaryReactor* PoolService::ListTenants(grpc::CallbackServerContext* 
 
 template <class Response>
 grpc::ServerUnaryReactor* PoolService::ChangeTenant(grpc::CallbackServerContext* context,
-                                                    TenantRequest request, Response* response) {
+                                                    const TenantRequest& request,
+                                                    Response* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_->SetTenant(std::move(request),
-                   [this, reactor, response](absl::StatusOr<TenantRecord> tenant) {
-                     if (tenant.ok()) {
-                       *response->mutable_tenant() = ToWireTenant(*tenant);
-                       TenantsChanged();
-                     }
-                     reactor->Finish(wire::ToGrpc(tenant.status()));
-                   });
+  loop_->SetTenant(request, [this, reactor, response](absl::StatusOr<TenantRecord> tenant) {
+    if (tenant.ok()) {
+      *response->mutable_tenant() = ToWireTenant(*tenant);
+      TenantsChanged();
+    }
+    reactor->Finish(wire::ToGrpc(tenant.status()));
+  });
   return reactor;
 }
 

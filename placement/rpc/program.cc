@@ -240,7 +240,7 @@ void PlacementServer::StartLoop(const Settings& settings,
   pool.rebalance = settings.Bool("rebalance");
   pool_ = std::make_unique<PoolService>(loop_.get(), heat_.get(), open_.get(), pool);
   loop_->Start(
-      {[this](LinkId link, ControllerToNode message) { nodes_->Send(link, std::move(message)); },
+      {[this](LinkId link, const ControllerToNode& message) { nodes_->Send(link, message); },
        [this](LinkId link, const absl::Status& why) { nodes_->Close(link, why); },
        [this] { pool_->MapChanged(); }, std::move(say), std::move(deposed),
        [this](const absl::Status& why) {
