@@ -20,8 +20,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "client/cache/ghosts.h"
 #include "client/cache/row_cache.h"
+#include "engram/ghosts.h"
 #include "fabric/memory.h"
 
 namespace engram::client {

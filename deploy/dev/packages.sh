@@ -6,7 +6,7 @@ packages_build=(
   libfabric-dev libucx-dev libnuma-dev liburing-dev libzstd-dev libgtest-dev libgmock-dev libbenchmark-dev
 )
 packages_test=(
-  clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev iproute2 strace zstd jq python3-venv patchelf etcd-server etcd-client openssl iptables
+  clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev iproute2 strace zstd jq python3-venv patchelf etcd-server etcd-client openssl iptables fio
 )
 # What ./dev vm boots and puts into its guests.
 packages_vm=(

@@ -1,14 +1,13 @@
 // What was put out of a cache lately, by hash: a unit that comes back is worth more than one that
 // comes for the first time. 16 hashes share a cache line, each line forgets its oldest; so the
-// whole forgets about in the order in which units came. Thread-confined: call from the owner thread
-// only.
+// whole forgets about in the order in which units came. Thread-compatible.
 #pragma once
 
 #include <cstdint>
 #include <cstring>
 #include <span>
 
-namespace engram::client {
+namespace engram {
 
 class Ghosts {
  public:
@@ -46,4 +45,4 @@ class Ghosts {
   std::span<std::uint32_t> memory_;
 };
 
-}  // namespace engram::client
+}  // namespace engram
