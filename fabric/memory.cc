@@ -310,7 +310,13 @@ void ImproveSmallPages(Draft* draft) {
 
 absl::Status VerifyNode(const SlabOptions& options, PageSize pages, Draft* draft) {
   const std::set<int> nodes = NodesOf(draft->data, draft->bytes, static_cast<std::uint64_t>(pages));
-  if (options.numa_node >= 0 && nodes != std::set<int>{options.numa_node} && !nodes.empty()) {
+  if (options.numa_node >= 0 && nodes.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("where memory bound to NUMA node ", options.numa_node,
+                     " lies cannot be seen: the system call move_pages was refused; allow it in "
+                     "the container's seccomp profile"));
+  }
+  if (options.numa_node >= 0 && nodes != std::set<int>{options.numa_node}) {
     return absl::ResourceExhaustedError(
         absl::StrCat("memory bound to NUMA node ", options.numa_node, " landed on ",
                      absl::StrJoin(nodes, ","), "; node ", options.numa_node, " is full"));
@@ -342,6 +348,11 @@ absl::StatusOr<Draft> Make(const SlabOptions& options, PageSize pages) {
 
 std::byte* MapSharedReadOnly(int fd, std::uint64_t bytes, std::uint64_t page) {
   return MapAligned(bytes, std::max(page, kHuge), PROT_READ, MAP_SHARED | MAP_POPULATE, fd);
+}
+
+absl::StatusOr<std::uint64_t> NumaNodeBytes(int node) {
+  if (absl::Status ok = CheckNode(node); !ok.ok()) return ok;
+  return MemInfo(absl::StrCat("/sys/devices/system/node/node", node, "/meminfo"), "MemTotal");
 }
 
 absl::StatusOr<std::unique_ptr<Slab>> Slab::Create(const SlabOptions& options) {

@@ -89,6 +89,9 @@ class HostBuffer {
 // and for 2 MiB pages. Returns nullptr with errno set. munmap undoes it.
 std::byte* MapSharedReadOnly(int fd, std::uint64_t bytes, std::uint64_t page);
 
+// Memory of a NUMA node. InvalidArgument: there is no such node, or it has no memory.
+absl::StatusOr<std::uint64_t> NumaNodeBytes(int node);
+
 // For people: "memlock is 8192 KiB", what registering memory with a NIC may be limited by.
 std::string DescribeMemlock();
 

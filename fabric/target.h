@@ -50,6 +50,11 @@ class Target {
   // before it was known. Fabrics that do not check it ignore it.
   virtual void SetIncarnation(Incarnation incarnation) { static_cast<void>(incarnation); }
 
+  // Whether it can expose memory of this slab's kind at all; Expose may still refuse.
+  virtual bool Reaches(const Slab& slab) const {
+    static_cast<void>(slab);
+    return true;
+  }
   // Registers memory for remote reads. Keys of ours are 64 random bits and never reused in a
   // process's life. REQUIRES: the slab outlives Hide(key). ResourceExhausted names the limit
   // (memlock, queue, ...).

@@ -4,9 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engram/check.h"
 #include "engram/settings/units.h"
 
 namespace engram::poolserver {
@@ -40,14 +42,7 @@ bool SomebodyElseHolds(int witness_fd) {
 Arena::Claim::Claim(Arena* arena, TableUid table, std::vector<Part> parts)
     : arena_(arena), table_(table), parts_(std::move(parts)) {}
 
-Arena::Claim::Claim(Claim&& other) noexcept
-    : arena_(std::exchange(other.arena_, nullptr)),
-      table_(other.table_),
-      parts_(std::move(other.parts_)),
-      next_(other.next_) {}
-
 Arena::Claim::~Claim() {
-  if (arena_ == nullptr) return;
   for (; next_ < parts_.size(); ++next_) arena_->Abandon(parts_[next_]);
 }
 
@@ -58,6 +53,7 @@ absl::StatusOr<std::vector<Arena::Taken>> Arena::Claim::Next() {
     if (absl::Status made = arena_->MakeSlab(table_, &part); !made.ok()) return made;
   }
   arena_->Record(table_, part.taken);
+  if (granted_.empty()) granted_ = part.taken.front().place.slab->granted();
   ++next_;
   return std::move(part.taken);
 }
@@ -69,13 +65,14 @@ Arena::~Arena() {
   for (const Lingering& slab : lingering_) close(slab.fd);
 }
 
-absl::StatusOr<Arena::Claim> Arena::Reserve(const TableUid& table, const std::string& table_name,
-                                            std::span<const Wanted> wanted) {
+absl::StatusOr<std::unique_ptr<TierStore::Claim>> Arena::Reserve(const StoredRows& rows,
+                                                                 std::span<const Wanted> wanted) {
   MutexLock lock(&mutex_);
+  const TableUid& table = rows.table;
   for (const Wanted& one : wanted) {
     if (places_.count({table, one.shard}) == 0) continue;
     return absl::AlreadyExistsError(absl::StrCat("shard ", one.shard.value(), " of table ",
-                                                 table_name, " already has memory on this node"));
+                                                 rows.name, " already has memory on this node"));
   }
   ForgetReleased();
   std::vector<bool> placed(wanted.size(), false);
@@ -88,14 +85,14 @@ absl::StatusOr<Arena::Claim> Arena::Reserve(const TableUid& table, const std::st
   if (bytes > free) {
     for (const Taken& taken : reused.taken) FreePlace(taken.place);
     return absl::ResourceExhaustedError(absl::StrCat(
-        "table ", table_name, " does not fit: ", wanted.size(), " shards need ", RoundSize(bytes),
+        "table ", rows.name, " does not fit: ", wanted.size(), " shards need ", RoundSize(bytes),
         " (", bytes, " bytes) of ", std::string(Name(options_.tier)), ", and ", RoundSize(free),
         " of this node's ", RoundSize(options_.capacity_bytes), " is free; raise ",
         options_.capacity_setting, ", add a pool node or delete a table that is not needed"));
   }
   allocated_bytes_ += bytes;
   if (!reused.taken.empty()) parts.insert(parts.begin(), std::move(reused));
-  return Claim(this, table, std::move(parts));
+  return std::unique_ptr<TierStore::Claim>(new Claim(this, table, std::move(parts)));
 }
 
 std::vector<Arena::Taken> Arena::TakeFreed(const TableUid& table, std::span<const Wanted> wanted,
@@ -149,17 +146,36 @@ std::vector<Arena::Claim::Part> Arena::Cut(std::span<const Wanted> wanted,
   return parts;
 }
 
+// On the next device that has a piece as large.
+absl::StatusOr<std::unique_ptr<fabric::Slab>> Arena::NewSlab(const TableUid& table,
+                                                             std::uint64_t bytes) {
+  if (options_.devices.empty()) {
+    fabric::SlabOptions wanted;
+    wanted.bytes = bytes;
+    wanted.pages = options_.pages;
+    wanted.allow_smaller_pages = options_.allow_smaller_pages;
+    wanted.numa_node = options_.numa_node;
+    wanted.name = absl::StrCat("engram-", table.Hex().substr(0, 8));
+    return fabric::Slab::Create(wanted);
+  }
+  std::size_t first = 0;
+  {
+    MutexLock lock(&mutex_);
+    first = next_device_++;
+  }
+  absl::Status refused;
+  for (std::size_t i = 0; i < options_.devices.size(); ++i) {
+    auto made =
+        fabric::Slab::OnDevice(options_.devices[(first + i) % options_.devices.size()], bytes);
+    if (made.ok()) return made;
+    refused.Update(made.status());
+  }
+  return refused;
+}
+
 absl::Status Arena::MakeSlab(const TableUid& table, Claim::Part* part) {
-  fabric::SlabOptions wanted;
-  wanted.bytes = part->slab_bytes;
-  wanted.pages = options_.pages;
-  wanted.allow_smaller_pages = options_.allow_smaller_pages;
-  wanted.numa_node = options_.numa_node;
-  wanted.name = absl::StrCat("engram-", table.Hex().substr(0, 8));
   // Populating takes long: the lock is not held over it.
-  absl::StatusOr<std::unique_ptr<fabric::Slab>> made =
-      options_.device != nullptr ? fabric::Slab::OnDevice(options_.device, part->slab_bytes)
-                                 : fabric::Slab::Create(wanted);
+  absl::StatusOr<std::unique_ptr<fabric::Slab>> made = NewSlab(table, part->slab_bytes);
   if (!made.ok()) return made.status();
   for (Taken& taken : part->taken) taken.place.slab = made->get();
 
@@ -246,6 +262,32 @@ void Arena::ForgetReleased() {
   });
 }
 
+absl::Status Arena::Write(const ShardKey& shard, std::uint64_t offset,
+                          std::span<const std::byte> bytes) {
+  const std::optional<Place> place = Find(shard);
+  ENGRAM_CHECK(place && offset + bytes.size() <= place->length);
+  std::memcpy(place->data() + offset, bytes.data(), bytes.size());
+  return absl::OkStatus();
+}
+
+absl::Status Arena::Commit(const ShardKey&, std::span<const std::uint32_t>) {
+  return absl::OkStatus();
+}
+
+absl::StatusOr<const std::byte*> Arena::Read(const ShardKey& shard, std::uint64_t offset,
+                                             std::uint64_t length, std::vector<std::byte>*) {
+  const std::optional<Place> place = Find(shard);
+  if (!place) return absl::InternalError("a replica without memory");
+  ENGRAM_CHECK(offset + length <= place->length);
+  return place->data() + offset;
+}
+
+absl::StatusOr<std::unique_ptr<fabric::stream::RowSource>> Arena::Rows(const ShardKey& shard) {
+  const std::optional<Place> place = Find(shard);
+  if (!place) return absl::InternalError("a replica without memory");
+  return std::make_unique<fabric::stream::MemoryRowSource>(place->data());
+}
+
 TierCapacity Arena::capacity() {
   MutexLock lock(&mutex_);
   ForgetReleased();
@@ -253,15 +295,29 @@ TierCapacity Arena::capacity() {
   out.tier = options_.tier;
   out.capacity_bytes = options_.capacity_bytes;
   out.allocated_bytes = allocated_bytes_;
+  out.read_bytes_per_second = options_.read_bytes_per_second;
+  for (const auto& device : options_.devices) {
+    const std::string& path = device->description().path;
+    if (access(path.c_str(), F_OK) != 0) out.trouble = absl::StrCat(path, " is gone");
+  }
   return out;
 }
 
-std::vector<std::string> Arena::Describe() const {
-  MutexLock lock(&mutex_);
-  std::vector<std::string> out;
-  for (const auto& [key, slab] : slabs_) {
-    out.push_back(absl::StrCat("table ", slab.table.Hex(), ": ", slab.slab->granted()));
+std::string Arena::Describe() const {
+  std::string out = absl::StrCat(FormatSize(options_.capacity_bytes), " of ",
+                                 std::string(Name(options_.tier)), " on ");
+  for (const auto& device : options_.devices) {
+    absl::StrAppend(&out, device == options_.devices.front() ? "" : ", ",
+                    device->description().path);
   }
+  if (!options_.devices.empty()) return out;
+  absl::StrAppend(&out, "pages of ", FormatSize(static_cast<std::uint64_t>(options_.pages)));
+  if (options_.numa_node >= 0) absl::StrAppend(&out, ", node ", options_.numa_node);
+  if (options_.pages != fabric::PageSize::k4KiB || !options_.allow_smaller_pages) return out;
+  constexpr auto kHuge = static_cast<std::uint64_t>(fabric::PageSize::k2MiB);
+  absl::StrAppend(&out, " (none of 2MiB is free; sysctl vm.nr_hugepages=",
+                  RoundUp(options_.capacity_bytes, kHuge) / kHuge,
+                  " before the start reserves them)");
   return out;
 }
 

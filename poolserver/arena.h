@@ -1,4 +1,4 @@
-// The memory of one tier of a pool node: where replicas lie, and how much of it is left.
+// A tier of memory: the kernel's (dram, or cxl as a NUMA node) or that of DAX devices (cxl).
 //
 // An arena owns slabs. A slab holds replicas of ONE table, in places of fixed size; a freed place
 // may be taken again by another shard of the same table, and a slab whose places are all free is
@@ -6,8 +6,8 @@
 // another inside a slab. Bytes count as free only when the kernel has the pages back: a slab that a
 // reader's process still maps stays on the account until that process lets go.
 //
-// The arena does not know sessions, leases or what a replica's state is: who frees a place has made
-// sure that nobody reads it any more. Thread-safe.
+// What lies on a device was never handed to another process, so a slab there is free at once.
+// Thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -26,19 +26,11 @@
 #include "engram/node_protocol.h"
 #include "fabric/dax_device.h"
 #include "fabric/memory.h"
+#include "poolserver/tier_store.h"
 
 namespace engram::poolserver {
 
-// The bytes of one replica. Valid until Arena::Free.
-struct Place {
-  const fabric::Slab* slab = nullptr;
-  std::uint64_t offset = 0;
-  std::uint64_t length = 0;  // as asked for
-
-  std::byte* data() const { return slab->data() + offset; }
-};
-
-class Arena {
+class Arena final : public TierStore {
  public:
   struct Options {
     Tier tier = Tier::kDram;
@@ -46,35 +38,22 @@ class Arena {
     fabric::PageSize pages = fabric::PageSize::k4KiB;
     bool allow_smaller_pages = true;
     int numa_node = -1;
-    // Slabs lie here and nowhere else; `pages` is then its alignment. Null: memory of the kernel.
-    std::shared_ptr<fabric::DaxDevice> device;
+    // Slabs lie here and nowhere else, on one after the other; `pages` is then their alignment.
+    // None: memory of the kernel.
+    std::vector<std::shared_ptr<fabric::DaxDevice>> devices;
     // A slab is about this large, at least one page and one replica. Small enough that one is made
     // while another is filled, large enough that a table has few.
     std::uint64_t slab_bytes = std::uint64_t{256} << 20;
     std::string capacity_setting = "--memory";  // what messages tell the operator to raise
+    std::uint64_t read_bytes_per_second = 0;    // as the operator says; 0: not measured
   };
-  struct Wanted {
-    ShardIndex shard;
-    std::uint64_t bytes = 0;
-  };
-  struct Taken {
-    ShardIndex shard;
-    Place place;
-  };
-
-  // Room that was promised to one load. Slabs are made (and populated) by Next, one at a time, so
-  // that a large load need not wait for all of its pages. Destroying it returns what was not taken.
-  // Thread-compatible. REQUIRES: the arena outlives it.
-  class Claim {
+  // Slabs are made (and populated) by Next, one at a time: the places of one call lie in one slab,
+  // unless they are reused ones.
+  class Claim final : public TierStore::Claim {
    public:
-    Claim(Claim&& other) noexcept;
-    Claim& operator=(Claim&&) = delete;
-    ~Claim();
-
-    // The next places, all of one slab unless they are reused ones, in the order they were wanted;
-    // empty when all were given. ResourceExhausted: the kernel has no pages after all; what was
-    // taken before stays taken.
-    absl::StatusOr<std::vector<Taken>> Next();
+    ~Claim() override;
+    absl::StatusOr<std::vector<Taken>> Next() override;
+    std::string Granted() const override { return granted_; }
 
    private:
     friend class Arena;
@@ -88,32 +67,30 @@ class Arena {
     TableUid table_;
     std::vector<Part> parts_;
     std::size_t next_ = 0;
+    std::string granted_;  // of the first slab
   };
 
   explicit Arena(Options options);
-  ~Arena();
+  ~Arena() override;
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Promises a place for each wanted shard, all or none. ResourceExhausted names the table, the
-  // bytes wanted and free, and the setting. AlreadyExists: a shard has a place.
-  absl::StatusOr<Claim> Reserve(const TableUid& table, const std::string& table_name,
-                                std::span<const Wanted> wanted);
-
-  // Where a shard lies; nothing when it has no place.
-  std::optional<Place> Find(const ShardKey& shard) const;
-
-  // Unknown shards are ignored. REQUIRES: nobody writes the place or reads it on our behalf.
-  void Free(const ShardKey& shard);
-
-  // Rows must be sealed: a device keeps what an earlier owner left, and other hosts may write to
-  // it.
-  bool demands_seals() const { return options_.device != nullptr; }
-
-  // allocated_bytes counts slabs, promised ones included, and those that readers still map.
-  TierCapacity capacity();
-  // What every slab was granted, for people.
-  std::vector<std::string> Describe() const;
+  Tier tier() const override { return options_.tier; }
+  absl::StatusOr<std::unique_ptr<TierStore::Claim>> Reserve(
+      const StoredRows& rows, std::span<const Wanted> wanted) override;
+  std::optional<Place> Find(const ShardKey& shard) const override;
+  absl::Status Write(const ShardKey& shard, std::uint64_t offset,
+                     std::span<const std::byte> bytes) override;
+  absl::Status Commit(const ShardKey& shard, std::span<const std::uint32_t> block_crcs) override;
+  absl::StatusOr<const std::byte*> Read(const ShardKey& shard, std::uint64_t offset,
+                                        std::uint64_t length,
+                                        std::vector<std::byte>* scratch) override;
+  absl::StatusOr<std::unique_ptr<fabric::stream::RowSource>> Rows(const ShardKey& shard) override;
+  void Free(const ShardKey& shard) override;
+  // A device keeps what an earlier owner left, and other hosts may write to it.
+  bool demands_seals() const override { return !options_.devices.empty(); }
+  TierCapacity capacity() override;
+  std::string Describe() const override;
 
  private:
   struct TableSlab {
@@ -132,6 +109,7 @@ class Arena {
                                std::vector<bool>* placed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::vector<Claim::Part> Cut(std::span<const Wanted> wanted,
                                const std::vector<bool>& placed) const;
+  absl::StatusOr<std::unique_ptr<fabric::Slab>> NewSlab(const TableUid& table, std::uint64_t bytes);
   absl::Status MakeSlab(const TableUid& table, Claim::Part* part);
   void Record(const TableUid& table, std::span<const Taken> taken);
   void Abandon(const Claim::Part& part);
@@ -146,6 +124,7 @@ class Arena {
   std::map<ShardKey, Place> places_ ABSL_GUARDED_BY(mutex_);
   std::vector<Lingering> lingering_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t allocated_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::size_t next_device_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace engram::poolserver

@@ -28,9 +28,10 @@ struct Loader::Load {
     absl::Status status;
   };
 
-  Load(const TableRecord& record, std::vector<ShardIndex> wanted, OpenSource open_source)
+  Load(const TableRecord& record, std::vector<ShardIndex> wanted, Tier into, OpenSource open_source)
       : table(record),
         shards(std::move(wanted)),
+        tier(into),
         open_it(std::move(open_source)),
         layout(table.spec, table.options),
         packer(table),
@@ -41,9 +42,11 @@ struct Loader::Load {
 
   const TableRecord table;
   const std::vector<ShardIndex> shards;
+  const Tier tier;
   const OpenSource open_it;  // null: the table's source
   const ShardLayout layout;
   const RowPacker packer;
+  TierStore* store = nullptr;
   std::unique_ptr<LoadSource> source;
   Steady::time_point started;
 
@@ -54,14 +57,26 @@ struct Loader::Load {
 };
 
 struct Loader::Stripe {
+  // Where runs[i] goes. Without memory its rows are packed into scratch first, then written.
+  struct Part {
+    ShardIndex shard;
+    std::uint64_t offset = 0;  // in the place
+    bool in_memory = true;
+  };
   std::shared_ptr<Load> load;
-  std::vector<ShardIndex> shards;  // of runs[i]
+  std::vector<Part> parts;
   std::vector<RowRun> runs;
 };
 
-Loader::Loader(Options options, Arena* arena, Ended ended, Finished finished)
+// Of one thread.
+struct Loader::Scratch {
+  LoadSource::Scratch planes;
+  ReadBuffer rows;
+};
+
+Loader::Loader(Options options, const Tiers* tiers, Ended ended, Finished finished)
     : options_(std::move(options)),
-      arena_(arena),
+      tiers_(tiers),
       ended_(std::move(ended)),
       finished_(std::move(finished)) {
   threads_.emplace_back([this] { RunLoads(); });
@@ -75,9 +90,10 @@ Loader::Loader(Options options, Arena* arena, Ended ended, Finished finished)
 
 Loader::~Loader() { Stop(); }
 
-void Loader::Start(const TableRecord& table, std::vector<ShardIndex> shards, OpenSource open) {
+void Loader::Start(const TableRecord& table, std::vector<ShardIndex> shards, Tier tier,
+                   OpenSource open) {
   std::sort(shards.begin(), shards.end());
-  auto load = std::make_shared<Load>(table, std::move(shards), std::move(open));
+  auto load = std::make_shared<Load>(table, std::move(shards), tier, std::move(open));
   MutexLock lock(&mutex_);
   for (ShardIndex shard : load->shards) active_.insert({table.uid, shard});
   loads_.push_back(std::move(load));
@@ -118,47 +134,53 @@ void Loader::RunLoads() {
 
 void Loader::Prepare(const std::shared_ptr<Load>& load) {
   load->started = Steady::now();
-  auto source =
-      load->open_it ? load->open_it() : LoadSource::Open(load->table, options_.checkpoints.get());
-  if (!source.ok()) return FailRest(load, source.status());
-  load->source = *std::move(source);
-
-  std::vector<Arena::Wanted> wanted;
-  for (ShardIndex shard : load->shards) {
-    if (shard.value() >= load->layout.shards()) {
-      return FailRest(load, absl::InvalidArgumentError(absl::StrCat(
-                                "table ", load->table.name.Full(), " has ", load->layout.shards(),
-                                " shards; there is no shard ", shard.value())));
-    }
-    if (GivenUp({load->table.uid, shard})) {
-      End(load, shard, absl::CancelledError("the load was given up"));
-      continue;
-    }
-    wanted.push_back({shard, load->layout.StoredBytes(shard)});
-  }
-  if (arena_->demands_seals() && load->table.options.seal == SealKind::kNone) {
-    return FailRest(load, absl::FailedPreconditionError(absl::StrCat(
-                              "table ", load->table.name.Full(),
-                              " is not sealed, and this node's memory is a device where rows must "
-                              "be: load it with --seal crc32c")));
-  }
-  auto claim = arena_->Reserve(load->table.uid, load->table.name.Full(), wanted);
+  auto claim = Reserve(load);
   if (!claim.ok()) return FailRest(load, claim.status());
   while (true) {
-    auto taken = claim->Next();
+    auto taken = (*claim)->Next();
     if (!taken.ok()) return FailRest(load, taken.status());
     if (taken->empty()) return;
     {
       MutexLock lock(&load->mutex);
-      if (load->summary.granted.empty()) {
-        load->summary.granted = taken->front().place.slab->granted();
-      }
+      load->summary.granted = (*claim)->Granted();
     }
     Queue(load, *taken);
   }
 }
 
-void Loader::Queue(const std::shared_ptr<Load>& load, std::span<const Arena::Taken> taken) {
+absl::StatusOr<std::unique_ptr<TierStore::Claim>> Loader::Reserve(
+    const std::shared_ptr<Load>& load) {
+  const TableRecord& table = load->table;
+  auto store = tiers_->Find(load->tier);
+  if (!store.ok()) return store.status();
+  load->store = *store;
+  if (load->store->demands_seals() && table.options.seal == SealKind::kNone) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("table ", table.name.Full(), " is not sealed, and in this node's ",
+                     std::string(Name(load->tier)),
+                     " tier, which outlives its owner, rows must be: load it with --seal crc32c"));
+  }
+  auto source =
+      load->open_it ? load->open_it() : LoadSource::Open(table, options_.checkpoints.get());
+  if (!source.ok()) return source.status();
+  load->source = *std::move(source);
+  std::vector<TierStore::Wanted> wanted;
+  for (ShardIndex shard : load->shards) {
+    if (shard.value() >= load->layout.shards()) {
+      return absl::InvalidArgumentError(absl::StrCat("table ", table.name.Full(), " has ",
+                                                     load->layout.shards(),
+                                                     " shards; there is no shard ", shard.value()));
+    }
+    if (GivenUp({table.uid, shard})) {
+      End(load, shard, absl::CancelledError("the load was given up"));
+      continue;
+    }
+    wanted.push_back({shard, load->layout.StoredBytes(shard)});
+  }
+  return load->store->Reserve({table.uid, table.name.Full(), load->layout.stride()}, wanted);
+}
+
+void Loader::Queue(const std::shared_ptr<Load>& load, std::span<const TierStore::Taken> taken) {
   const std::uint64_t row_bytes = load->layout.row_bytes();
   const std::uint64_t stripe_rows =
       std::max(options_.stripe_bytes / row_bytes / kBlockRows, std::uint64_t{1}) * kBlockRows;
@@ -166,7 +188,7 @@ void Loader::Queue(const std::shared_ptr<Load>& load, std::span<const Arena::Tak
   RowId end;                // of the last run
   std::uint32_t layer = 0;  // of the last run
   std::uint64_t rows = 0;   // in the last stripe
-  for (const Arena::Taken& one : taken) {
+  for (const TierStore::Taken& one : taken) {
     const ShardRange range = load->layout.Range(one.shard);
     Load::Shard shard;
     shard.rows_left = range.rows;
@@ -186,9 +208,11 @@ void Loader::Queue(const std::shared_ptr<Load>& load, std::span<const Arena::Tak
       // Cut at blocks, counted from the shard's start: another stripe has the next block.
       const std::uint64_t room = std::max((stripe_rows - rows) / kBlockRows, std::uint64_t{1});
       const std::uint64_t count = std::min(range.rows - slot, room * kBlockRows);
-      stripes.back().shards.push_back(one.shard);
-      stripes.back().runs.push_back({first, count, one.place.data() + slot * load->layout.stride(),
-                                     crcs + slot / kBlockRows});
+      const std::uint64_t offset = slot * load->layout.stride();
+      std::byte* const memory = one.place.data();
+      stripes.back().parts.push_back({one.shard, offset, memory != nullptr});
+      stripes.back().runs.push_back(
+          {first, count, memory == nullptr ? nullptr : memory + offset, crcs + slot / kBlockRows});
       rows += count;
       slot += count;
       end = RowId(first.value() + count);
@@ -201,7 +225,7 @@ void Loader::Queue(const std::shared_ptr<Load>& load, std::span<const Arena::Tak
 
 void Loader::RunStripes() {
   StandBehindReads();
-  LoadSource::Scratch scratch;
+  Scratch scratch;
   while (true) {
     Stripe stripe;
     {
@@ -214,21 +238,46 @@ void Loader::RunStripes() {
       stripe = std::move(stripes_.front());
       stripes_.pop_front();
     }
-    Work(stripe, &scratch);
+    Work(&stripe, &scratch);
   }
 }
 
-void Loader::Work(const Stripe& stripe, LoadSource::Scratch* scratch) {
-  const Load& load = *stripe.load;
+void Loader::Work(Stripe* stripe, Scratch* scratch) {
+  const Load& load = *stripe->load;
   const bool wanted =
-      std::any_of(stripe.shards.begin(), stripe.shards.end(), [&](ShardIndex shard) {
-        return !GivenUp({load.table.uid, shard}) && !HasFailed(stripe.load.get(), shard);
+      std::any_of(stripe->parts.begin(), stripe->parts.end(), [&](const Stripe::Part& part) {
+        return !GivenUp({load.table.uid, part.shard}) && !HasFailed(stripe->load.get(), part.shard);
       });
-  absl::Status status = wanted ? load.source->Fill(stripe.runs, scratch)
-                               : absl::CancelledError("the load was given up");
-  for (std::size_t i = 0; i < stripe.runs.size(); ++i) {
-    EndPart(stripe.load, stripe.shards[i], stripe.runs[i].rows, status);
+  const absl::Status status =
+      wanted ? Fill(stripe, scratch) : absl::CancelledError("the load was given up");
+  for (std::size_t i = 0; i < stripe->runs.size(); ++i) {
+    EndPart(stripe->load, stripe->parts[i].shard, stripe->runs[i].rows, status);
   }
+}
+
+absl::Status Loader::Fill(Stripe* stripe, Scratch* scratch) {
+  const Load& load = *stripe->load;
+  const std::uint64_t stride = load.layout.stride();
+  std::uint64_t bytes = 0;
+  for (std::size_t i = 0; i < stripe->runs.size(); ++i) {
+    if (!stripe->parts[i].in_memory) bytes += stripe->runs[i].rows * stride;
+  }
+  if (bytes == 0) return load.source->Fill(stripe->runs, &scratch->planes);
+  std::byte* to = scratch->rows.Ensure(bytes);
+  for (std::size_t i = 0; i < stripe->runs.size(); ++i) {
+    if (stripe->parts[i].in_memory) continue;
+    stripe->runs[i].out = to;
+    to += stripe->runs[i].rows * stride;
+  }
+  absl::Status status = load.source->Fill(stripe->runs, &scratch->planes);
+  for (std::size_t i = 0; status.ok() && i < stripe->runs.size(); ++i) {
+    const Stripe::Part& part = stripe->parts[i];
+    const RowRun& run = stripe->runs[i];
+    if (part.in_memory) continue;
+    status =
+        load.store->Write({load.table.uid, part.shard}, part.offset, {run.out, run.rows * stride});
+  }
+  return status;
 }
 
 // What is left of a shard that failed need not be read.
@@ -254,6 +303,10 @@ void Loader::EndPart(const std::shared_ptr<Load>& load, ShardIndex shard, std::u
       result = part.status;
     }
     load->open.erase(found);
+  }
+  if (result.ok()) {
+    const absl::Status committed = load->store->Commit({load->table.uid, shard}, *result);
+    if (!committed.ok()) result = committed;
   }
   End(load, shard, std::move(result));
 }

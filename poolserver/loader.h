@@ -1,8 +1,8 @@
-// Brings replicas into memory: takes places from the arena, fills them from the table's source and
+// Brings replicas into a tier: takes places from its store, fills them from the table's source and
 // says, shard by shard, how that ended. A shard is announced once and only whole: sealed, with the
-// CRC32C of every block. It neither exposes nor frees anything.
+// CRC32C of every block, committed. It neither exposes nor frees anything.
 //
-// One thread takes loads in order and makes slabs; a few others read and pack stripes (runs of
+// One thread takes loads in order and makes room; a few others read and pack stripes (runs of
 // neighbouring shards, read in large sequential pieces), so that disk, memory and processors work
 // at the same time. Thread-safe.
 #pragma once
@@ -22,9 +22,9 @@
 #include "engram/ids.h"
 #include "engram/mutex.h"
 #include "engram/table_spec.h"
-#include "poolserver/arena.h"
 #include "poolserver/checkpoints.h"
 #include "poolserver/load_source.h"
+#include "poolserver/tiers.h"
 
 namespace engram::poolserver {
 
@@ -51,15 +51,16 @@ class Loader {
   };
   using Finished = std::function<void(const Summary&)>;
 
-  // REQUIRES: the arena outlives the loader.
-  Loader(Options options, Arena* arena, Ended ended, Finished finished = nullptr);
+  // REQUIRES: the tiers outlive the loader.
+  Loader(Options options, const Tiers* tiers, Ended ended, Finished finished = nullptr);
   ~Loader();  // = Stop()
 
   using OpenSource = std::function<absl::StatusOr<std::unique_ptr<LoadSource>>()>;
 
-  // Takes places for `shards` and fills them, from what `open` opens: the table's source without
-  // one. REQUIRES: none of them is being loaded.
-  void Start(const TableRecord& table, std::vector<ShardIndex> shards, OpenSource open = nullptr);
+  // Takes places of the tier for `shards` and fills them, from what `open` opens: the table's
+  // source without one. REQUIRES: none of them is being loaded.
+  void Start(const TableRecord& table, std::vector<ShardIndex> shards, Tier tier,
+             OpenSource open = nullptr);
   // Gives up a shard: it ends with Cancelled, or whole when it was done already.
   void Cancel(const ShardKey& shard);
   // Gives up everything and joins. Idempotent.
@@ -70,13 +71,16 @@ class Loader {
  private:
   struct Load;
   struct Stripe;
+  struct Scratch;
 
   void RunLoads();
   void RunStripes();
   void Prepare(const std::shared_ptr<Load>& load);
-  void Queue(const std::shared_ptr<Load>& load, std::span<const Arena::Taken> taken);
+  absl::StatusOr<std::unique_ptr<TierStore::Claim>> Reserve(const std::shared_ptr<Load>& load);
+  void Queue(const std::shared_ptr<Load>& load, std::span<const TierStore::Taken> taken);
   void FailRest(const std::shared_ptr<Load>& load, const absl::Status& why);
-  void Work(const Stripe& stripe, LoadSource::Scratch* scratch);
+  void Work(Stripe* stripe, Scratch* scratch);
+  static absl::Status Fill(Stripe* stripe, Scratch* scratch);
   void EndPart(const std::shared_ptr<Load>& load, ShardIndex shard, std::uint64_t rows,
                const absl::Status& status);
   void End(const std::shared_ptr<Load>& load, ShardIndex shard,
@@ -85,7 +89,7 @@ class Loader {
   static bool HasFailed(Load* load, ShardIndex shard);
 
   const Options options_;
-  Arena* const arena_;
+  const Tiers* const tiers_;
   const Ended ended_;
   const Finished finished_;
   std::atomic<std::uint64_t> bytes_loaded_{0};

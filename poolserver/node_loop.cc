@@ -32,10 +32,10 @@ std::string Describe(const char* verb, const Loader::Summary& done) {
 
 }  // namespace
 
-NodeLoop::NodeLoop(const NodeOptions& options, const Loader::Options& loading, Arena* arena,
+NodeLoop::NodeLoop(const NodeOptions& options, const Loader::Options& loading, const Tiers* tiers,
                    Exposure* exposure, const Clock* clock, Random* random, Inspect inspect,
                    NodeOutlets outlets, PullMeans pulling)
-    : arena_(arena),
+    : tiers_(tiers),
       exposure_(exposure),
       clock_(clock),
       inspect_(std::move(inspect)),
@@ -43,9 +43,9 @@ NodeLoop::NodeLoop(const NodeOptions& options, const Loader::Options& loading, A
       state_(options, random),
       pulling_(Stoppable(std::move(pulling), &pulls_stopping_)),
       reported_tiers_(options.tiers),
-      loader_(loading, arena, PostEnded(),
+      loader_(loading, tiers, PostEnded(),
               [this](const Loader::Summary& done) { outlets_.say(Describe("loaded", done)); }),
-      puller_({1, loading.stripe_bytes, loading.checkpoints, "pull"}, arena, PostEnded(),
+      puller_({1, loading.stripe_bytes, loading.checkpoints, "pull"}, tiers, PostEnded(),
               [this](const Loader::Summary& done) { outlets_.say(Describe("pulled", done)); }),
       memory_duty_("duty/memory"),
       inspect_duty_("duty/inspect"),
@@ -128,7 +128,7 @@ void NodeLoop::Feed(Event event) {
 void NodeLoop::ReportCapacity(Instant now) {
   next_capacity_check_ = now + kCapacityEvery;
   if (outlets_.tenant_uses) Feed(TenantsUsed{outlets_.tenant_uses()});
-  std::vector<TierCapacity> tiers{arena_->capacity()};
+  std::vector<TierCapacity> tiers = tiers_->capacity();
   if (tiers == reported_tiers_) return;
   reported_tiers_ = tiers;
   Feed(CapacityChanged{std::move(tiers)});
@@ -172,7 +172,7 @@ void NodeLoop::Do(StartLoad& action) {
   // Behind the memory that was released before, so that it can be taken again.
   if (action.source) {
     memory_duty_.Do([this, action] {
-      puller_.Start(action.table, action.shards,
+      puller_.Start(action.table, action.shards, action.tier,
                     [this, table = action.table,
                      from = *action.source]() -> absl::StatusOr<std::unique_ptr<LoadSource>> {
                       return std::make_unique<PullSource>(table, from, pulling_);
@@ -180,9 +180,8 @@ void NodeLoop::Do(StartLoad& action) {
     });
     return;
   }
-  memory_duty_.Do([this, table = std::move(action.table), shards = std::move(action.shards)] {
-    loader_.Start(table, shards);
-  });
+  memory_duty_.Do([this, table = std::move(action.table), shards = std::move(action.shards),
+                   tier = action.tier] { loader_.Start(table, shards, tier); });
 }
 
 void NodeLoop::Do(StopLoad& action) {
@@ -193,18 +192,26 @@ void NodeLoop::Do(StopLoad& action) {
 }
 
 void NodeLoop::Do(ExposeReplica& action) {
-  memory_duty_.Do(
-      [this, shard = action.shard, stride = tables_.at(action.shard.table)->layout.stride()] {
-        std::optional<Place> place = arena_->Find(shard);
-        if (!place)
-          return Post(ExposeFailed{shard, absl::InternalError("a replica without memory")});
-        auto paths = exposure_->Expose(shard, *place, stride);
-        if (paths.ok()) {
-          Post(ReplicaExposed{shard, *std::move(paths)});
-        } else {
-          Post(ExposeFailed{shard, paths.status()});
-        }
-      });
+  memory_duty_.Do([this, action, stride = tables_.at(action.shard.table)->layout.stride()] {
+    auto paths = Expose(action, stride);
+    if (paths.ok()) {
+      Post(ReplicaExposed{action.shard, *std::move(paths)});
+    } else {
+      Post(ExposeFailed{action.shard, paths.status()});
+    }
+  });
+}
+
+absl::StatusOr<std::vector<GrantPath>> NodeLoop::Expose(const ExposeReplica& replica,
+                                                        std::uint32_t stride) const {
+  auto store = tiers_->Find(replica.tier);
+  if (!store.ok()) return store.status();
+  const std::optional<Place> place = (*store)->Find(replica.shard);
+  if (!place) return absl::InternalError("a replica without a place");
+  if (place->slab != nullptr) return exposure_->Expose(replica.shard, replica.tier, *place, stride);
+  auto rows = (*store)->Rows(replica.shard);
+  if (!rows.ok()) return rows.status();
+  return exposure_->ExposeRows(replica.shard, *std::move(rows), place->length);
 }
 
 void NodeLoop::Do(HideReplica& action) {
@@ -215,26 +222,31 @@ void NodeLoop::Do(HideReplica& action) {
 }
 
 void NodeLoop::Do(ReleaseMemory& action) {
-  memory_duty_.Do([this, shard = action.shard] { arena_->Free(shard); });
+  memory_duty_.Do([this, action] {
+    if (auto store = tiers_->Find(action.tier); store.ok()) (*store)->Free(action.shard);
+  });
   next_capacity_check_ = std::min(next_capacity_check_, clock_->Now() + kCapacityEvery / 20);
 }
 
 void NodeLoop::Do(ScrubSlice& action) {
   scrub_duty_.Do([this, slice = action, table = tables_.at(action.shard.table)] {
-    Post(SliceScrubbed{slice.shard, Scrub(slice, *table)});
+    Post(SliceScrubbed{slice.shard, Scrub(slice, *table, &scrub_scratch_)});
   });
 }
 
-absl::Status NodeLoop::Scrub(const ScrubSlice& slice, const SeenTable& table) const {
-  const std::optional<Place> place = arena_->Find(slice.shard);
-  if (!place) return absl::InternalError("a replica without memory");
+absl::Status NodeLoop::Scrub(const ScrubSlice& slice, const SeenTable& table,
+                             std::vector<std::byte>* scratch) const {
+  auto store = tiers_->Find(slice.tier);
+  if (!store.ok()) return store.status();
   const ShardRange range = table.layout.Range(slice.shard.shard);
+  const std::uint64_t stride = table.layout.stride();
   const std::uint64_t first = slice.first_block * kBlockRows;
   std::vector<std::uint32_t> found(slice.block_crcs.size());
   const std::uint64_t rows = std::min(range.rows - first, found.size() * kBlockRows);
-  absl::Status sound =
-      table.packer.Verify({RowId(range.first.value() + first), rows,
-                           place->data() + first * table.layout.stride(), found.data()});
+  const auto bytes = (*store)->Read(slice.shard, first * stride, rows * stride, scratch);
+  if (!bytes.ok()) return bytes.status();
+  const absl::Status sound =
+      table.packer.Verify({RowId(range.first.value() + first), rows, *bytes, found.data()});
   if (!sound.ok()) return sound;
   for (std::size_t i = 0; i < found.size(); ++i) {
     if (found[i] != slice.block_crcs[i]) {

@@ -18,12 +18,12 @@
 #include "engram/clock.h"
 #include "engram/mutex.h"
 #include "engram/random.h"
-#include "poolserver/arena.h"
 #include "poolserver/duty.h"
 #include "poolserver/exposure.h"
 #include "poolserver/loader.h"
 #include "poolserver/node_state.h"
 #include "poolserver/pull_source.h"
+#include "poolserver/tiers.h"
 
 namespace engram::poolserver {
 
@@ -46,10 +46,10 @@ class NodeLoop {
  public:
   using Inspect = std::function<absl::StatusOr<Inspection>(const TableName&, const TableSource&)>;
 
-  // REQUIRES: arena, exposure, clock and random outlive the loop; options.paths are those of
-  // `exposure` and options.tiers those of `arena`.
+  // REQUIRES: tiers, exposure, clock and random outlive the loop; options.paths are those of
+  // `exposure` and options.tiers the capacities of `tiers`.
   // `pulling`: how to reach other nodes; without a fabric, loads that name one fail.
-  NodeLoop(const NodeOptions& options, const Loader::Options& loading, Arena* arena,
+  NodeLoop(const NodeOptions& options, const Loader::Options& loading, const Tiers* tiers,
            Exposure* exposure, const Clock* clock, Random* random, Inspect inspect,
            NodeOutlets outlets, PullMeans pulling = {});
   ~NodeLoop();  // = Stop()
@@ -81,7 +81,10 @@ class NodeLoop {
   };
 
   void Run();
-  absl::Status Scrub(const ScrubSlice& slice, const SeenTable& table) const;
+  absl::Status Scrub(const ScrubSlice& slice, const SeenTable& table,
+                     std::vector<std::byte>* scratch) const;
+  absl::StatusOr<std::vector<GrantPath>> Expose(const ExposeReplica& replica,
+                                                std::uint32_t stride) const;
   void Handle(Item item);
   void Feed(Event event);
   void ReportCapacity(Instant now);
@@ -105,7 +108,7 @@ class NodeLoop {
   void Do(StartInspection& action);
   void Do(Exit& action);
 
-  Arena* const arena_;
+  const Tiers* const tiers_;
   Exposure* const exposure_;
   const Clock* const clock_;
   const Inspect inspect_;
@@ -125,11 +128,12 @@ class NodeLoop {
   std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
 
-  Loader loader_;      // from tables' sources
-  Loader puller_;      // from other nodes
-  Duty memory_duty_;   // registers, deregisters and frees, in order
-  Duty inspect_duty_;  // looks at sources
-  Duty scrub_duty_;    // looks at what is served
+  Loader loader_;                         // from tables' sources
+  Loader puller_;                         // from other nodes
+  Duty memory_duty_;                      // registers, deregisters and frees, in order
+  Duty inspect_duty_;                     // looks at sources
+  Duty scrub_duty_;                       // looks at what is served
+  std::vector<std::byte> scrub_scratch_;  // the scrub duty's only
   std::thread thread_;
 };
 

@@ -263,7 +263,7 @@ void NodeState::Release(Replica& replica, Actions& out) {
   ENGRAM_CHECK(replica.step() == Replica::Step::kFreed);
   const ShardKey shard = replica.shard();
   link_.Changed(replica.Report());
-  out.push_back(ReleaseMemory{shard});
+  out.push_back(ReleaseMemory{shard, replica.tier()});
   replicas_.erase(shard);
   const auto rest = replicas_.lower_bound({shard.table, ShardIndex(0)});
   if (rest != replicas_.end() && rest->first.table == shard.table) return;
@@ -292,7 +292,7 @@ void NodeState::On(Instant, const ReplicaLoaded& event, Actions& out) {
     return;
   }
   replica.Loaded(event.block_crcs);
-  out.push_back(ExposeReplica{event.shard});
+  out.push_back(ExposeReplica{event.shard, replica.tier()});
 }
 
 void NodeState::On(Instant, const LoadEnded& event, Actions& out) {

@@ -153,9 +153,10 @@ struct StartLoad {
 struct StopLoad {
   ShardKey shard;
 };
-// Register with every fabric. Answer: ReplicaExposed or ExposeFailed.
+// Register with every fabric that reaches it. Answer: ReplicaExposed or ExposeFailed.
 struct ExposeReplica {
   ShardKey shard;
+  Tier tier = Tier::kDram;
 };
 // Deregister from every fabric (Target::Hide). Answer: ReplicaHidden.
 struct HideReplica {
@@ -164,6 +165,7 @@ struct HideReplica {
 // The memory of the replica may be reused from now on.
 struct ReleaseMemory {
   ShardKey shard;
+  Tier tier = Tier::kDram;
 };
 // Compare the blocks [first_block, first_block + block_crcs.size()) with their checksums (and
 // seals). Answer: SliceScrubbed. One at a time.
@@ -171,6 +173,7 @@ struct ScrubSlice {
   ShardKey shard;
   std::uint64_t first_block = 0;
   std::vector<std::uint32_t> block_crcs;
+  Tier tier = Tier::kDram;
 };
 // Look at a table's source. Answer: InspectionEnded.
 struct StartInspection {

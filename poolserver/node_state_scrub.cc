@@ -50,7 +50,8 @@ void NodeState::Scrub(Instant now, Actions& out) {
   out.push_back(ScrubSlice{it->first,
                            scrub_block_,
                            {crcs.begin() + static_cast<std::ptrdiff_t>(scrub_block_),
-                            crcs.begin() + static_cast<std::ptrdiff_t>(end)}});
+                            crcs.begin() + static_cast<std::ptrdiff_t>(end)},
+                           it->second.tier()});
   scrub_shard_ = it->first;
   scrub_block_ = end;
 }

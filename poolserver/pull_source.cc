@@ -54,7 +54,8 @@ class PullSource::Puller {
     for (const RowRun& run : runs) {
       absl::Status pulled = Pull(run);
       if (!pulled.ok()) return pulled;
-      if (absl::Status sound = packer_.Verify(run); !sound.ok()) {
+      if (absl::Status sound = packer_.Verify({run.first, run.rows, run.out, run.block_crcs});
+          !sound.ok()) {
         return absl::Status(sound.code(),
                             absl::StrCat("node ", from_.node.name, " sent rows of table ",
                                          table_.name.Full(), " that are wrong: ", sound.message()));

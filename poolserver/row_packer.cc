@@ -10,11 +10,12 @@ namespace {
 
 // Computes the block checksums of a run and calls visit(id, bytes) for every row. The two do not
 // depend on each other, so they overlap in the pipeline.
-template <class Visit>
-void ForEachRow(const RowRun& run, std::uint32_t stride, std::uint32_t row_bytes, Visit visit) {
+template <class Byte, class Run, class Visit>
+void ForEachRow(Byte* data, const Run& run, std::uint32_t stride, std::uint32_t row_bytes,
+                Visit visit) {
   std::uint32_t crc = 0;
   for (std::uint64_t row = 0; row < run.rows; ++row) {
-    std::byte* const bytes = run.out + row * stride;
+    Byte* const bytes = data + row * stride;
     crc = Crc32c(crc, bytes, row_bytes);
     visit(RowId(run.first.value() + row), bytes);
     if ((row + 1) % kBlockRows == 0 || row + 1 == run.rows) {
@@ -53,16 +54,16 @@ void RowPacker::Pack(std::span<const std::byte* const> planes, const RowRun& run
 }
 
 void RowPacker::Seal(const RowRun& run) const {
-  ForEachRow(run, stride_, row_bytes_, [this](RowId id, std::byte* bytes) {
+  ForEachRow(run.out, run, stride_, row_bytes_, [this](RowId id, std::byte* bytes) {
     if (!seals_) return;
     const std::uint64_t seal = sealer_.Seal(id, bytes);
     std::memcpy(bytes + row_bytes_, &seal, kSealBytes);
   });
 }
 
-absl::Status RowPacker::Verify(const RowRun& run) const {
+absl::Status RowPacker::Verify(const StoredRun& run) const {
   absl::Status sound;
-  ForEachRow(run, stride_, row_bytes_, [&](RowId id, const std::byte* bytes) {
+  ForEachRow(run.data, run, stride_, row_bytes_, [&](RowId id, const std::byte* bytes) {
     if (!seals_ || !sound.ok()) return;
     std::uint64_t seal = 0;
     std::memcpy(&seal, bytes + row_bytes_, kSealBytes);

@@ -24,6 +24,14 @@ struct RowRun {
   std::uint32_t* block_crcs = nullptr;  // of the block of `first`; ceil(rows / kBlockRows) values
 };
 
+// The same, to be read only.
+struct StoredRun {
+  RowId first;
+  std::uint64_t rows = 0;
+  const std::byte* data = nullptr;
+  std::uint32_t* block_crcs = nullptr;
+};
+
 class RowPacker {
  public:
   explicit RowPacker(const TableRecord& table);
@@ -35,7 +43,7 @@ class RowPacker {
   void Seal(const RowRun& run) const;
   // The rows and their seals are already in place: computes the block checksums. DataLoss names the
   // first row whose seal is wrong.
-  absl::Status Verify(const RowRun& run) const;
+  absl::Status Verify(const StoredRun& run) const;
 
   std::uint32_t stride() const { return stride_; }
   std::uint32_t row_bytes() const { return row_bytes_; }

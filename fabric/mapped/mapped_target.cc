@@ -77,6 +77,8 @@ class MappedTarget final : public Target {
     return {info_.kind, options_.address, info_.one_sided, info_.offloaded, nonce_};
   }
   void SetIncarnation(Incarnation incarnation) override { incarnation_.store(incarnation.value()); }
+  // A device cannot be sealed against its readers, so it is not passed to them.
+  bool Reaches(const Slab& slab) const override { return slab.fd() >= 0; }
   absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) override {
     return grants_.Expose(memory);
   }

@@ -12,7 +12,6 @@
 #include "engram/log.h"
 #include "engram/mutex.h"
 #include "engram/settings/settings.h"
-#include "engram/settings/units.h"
 #include "engram/version.h"
 #include "poolserver/rpc/pool_node.h"
 #include "poolserver/rpc/pool_node_settings.h"
@@ -38,11 +37,12 @@ class ExitReason {
 };
 
 std::string Describe(const PoolNode& node) {
-  std::string paths;
+  std::string out;
+  for (const auto& store : node.tiers().stores()) absl::StrAppend(&out, ", ", store->Describe());
   for (const PathAddress& path : node.paths()) {
-    absl::StrAppend(&paths, ", ", std::string(Name(path.fabric)), " ", path.address);
+    absl::StrAppend(&out, ", ", std::string(Name(path.fabric)), " ", path.address);
   }
-  return paths;
+  return out;
 }
 
 // Until SIGTERM or SIGINT (0) or until the node must end (1).
@@ -87,9 +87,8 @@ int Main(int argc, char** argv) {
     std::cerr << "engram-poolserver: " << node.status().message() << "\n";
     return 1;
   }
-  Log(absl::StrCat("node ", options->node.name, " serves at ", (*node)->endpoint(), ", ",
-                   FormatSize(options->memory.capacity_bytes), " of memory on ",
-                   DescribePages(options->memory), Describe(**node)));
+  Log(absl::StrCat("node ", options->node.name, " serves at ", (*node)->endpoint(),
+                   Describe(**node)));
   const int code = Wait(**node, exit, signals);
   (*node)->Stop();
   return code;

@@ -77,30 +77,46 @@ std::shared_ptr<LoopFigures> Look(NodeLoop* loop) {
   return figures;
 }
 
-void AddMemory(const TierCapacity& tier, std::uint64_t registered,
-               std::vector<prometheus::MetricFamily>* out) {
-  const Labels labels{{"tier", std::string(Name(tier.tier))}};
-  out->push_back(Gauge("engram_pool_capacity_bytes", "Memory that replicas may use.")
-                     .Add(static_cast<double>(tier.capacity_bytes), labels)
-                     .Take());
-  out->push_back(Gauge("engram_pool_allocated_bytes",
-                       "Memory in slabs, those that readers still map included.")
-                     .Add(static_cast<double>(tier.allocated_bytes), labels)
-                     .Take());
-  out->push_back(Gauge("engram_pool_registered_bytes", "Memory of replicas exposed for reading.")
-                     .Add(static_cast<double>(registered), labels)
-                     .Take());
+void AddTiers(const NodeMetrics::Sources& sources, std::vector<prometheus::MetricFamily>* out) {
+  Family capacity = Gauge("engram_pool_capacity_bytes", "Room for replicas, by tier.");
+  Family allocated = Gauge("engram_pool_allocated_bytes",
+                           "Room that is taken or promised, what readers still map included.");
+  Family registered =
+      Gauge("engram_pool_registered_bytes", "Memory of replicas exposed for reading.");
+  Family rate = Gauge("engram_pool_read_bytes_per_second",
+                      "What readers can have of a tier together; 0: not measured.");
+  Family healthy = Gauge("engram_pool_tier_healthy", "0 while a tier takes nothing new.");
+  for (const TierCapacity& tier : sources.tiers->capacity()) {
+    const Labels labels{{"tier", std::string(Name(tier.tier))}};
+    capacity.Add(static_cast<double>(tier.capacity_bytes), labels);
+    allocated.Add(static_cast<double>(tier.allocated_bytes), labels);
+    registered.Add(static_cast<double>(sources.exposure->registered_bytes(tier.tier)), labels);
+    rate.Add(static_cast<double>(tier.read_bytes_per_second), labels);
+    healthy.Add(tier.trouble.empty() ? 1 : 0, labels);
+  }
+  for (Family* family : {&capacity, &allocated, &registered, &rate, &healthy}) {
+    out->push_back(family->Take());
+  }
 }
 
-void AddLoop(const LoopFigures& figures, std::vector<prometheus::MetricFamily>* out) {
+void AddReplicas(const LoopFigures& figures, const Tiers& tiers,
+                 std::vector<prometheus::MetricFamily>* out) {
   Family replicas = Gauge("engram_replicas", "Replicas held, by state and tier.");
   for (ReplicaState state : {ReplicaState::kLoading, ReplicaState::kServing,
                              ReplicaState::kDraining, ReplicaState::kRetired}) {
-    auto found = figures.replicas.find({state, Tier::kDram});
-    replicas.Add(found == figures.replicas.end() ? 0 : found->second,
-                 {{"state", std::string(Name(state))}, {"tier", std::string(Name(Tier::kDram))}});
+    for (const auto& store : tiers.stores()) {
+      auto found = figures.replicas.find({state, store->tier()});
+      replicas.Add(
+          found == figures.replicas.end() ? 0 : found->second,
+          {{"state", std::string(Name(state))}, {"tier", std::string(Name(store->tier()))}});
+    }
   }
   out->push_back(replicas.Take());
+}
+
+void AddLoop(const LoopFigures& figures, const Tiers& tiers,
+             std::vector<prometheus::MetricFamily>* out) {
+  AddReplicas(figures, tiers, out);
   out->push_back(Gauge("engram_sessions", "Read sessions whose lease may still run.")
                      .Add(figures.sessions)
                      .Take());
@@ -165,8 +181,8 @@ std::vector<prometheus::MetricFamily> NodeMetrics::Collect() const {
   out.push_back(Gauge("engram_build_info", "Always 1; the version is a label.")
                     .Add(1, {{"program", "engram-poolserver"}, {"version", sources_.version}})
                     .Take());
-  AddMemory(sources_.arena->capacity(), sources_.exposure->registered_bytes(), &out);
-  if (auto figures = Look(sources_.loop)) AddLoop(*figures, &out);
+  AddTiers(sources_, &out);
+  if (auto figures = Look(sources_.loop)) AddLoop(*figures, *sources_.tiers, &out);
   AddGather(sources_.stream, &out);
   out.push_back(Counter("engram_load_bytes_total", "Bytes of replicas loaded from their source.")
                     .Add(static_cast<double>(sources_.loop->bytes_loaded()))

@@ -8,9 +8,9 @@
 
 #include "absl/status/statusor.h"
 #include "fabric/stream/stream_target.h"
-#include "poolserver/arena.h"
 #include "poolserver/exposure.h"
 #include "poolserver/node_loop.h"
+#include "poolserver/tiers.h"
 #include "prometheus/collectable.h"
 
 namespace engram::poolserver {
@@ -19,7 +19,7 @@ class NodeMetrics final : public prometheus::Collectable {
  public:
   struct Sources {
     NodeLoop* loop = nullptr;
-    Arena* arena = nullptr;
+    const Tiers* tiers = nullptr;
     Exposure* exposure = nullptr;
     const fabric::stream::StreamTarget* stream = nullptr;  // may be null
     std::string version;

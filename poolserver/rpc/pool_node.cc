@@ -43,7 +43,8 @@ absl::StatusOr<wire::CredentialsPtr> OpenCredentials(const PoolNodeOptions& opti
 }
 
 NodeOptions OptionsOfState(const PoolNodeOptions& options, const std::string& endpoint,
-                           const std::vector<PathAddress>& paths, Arena* arena, Random* random) {
+                           const std::vector<PathAddress>& paths, const Tiers& tiers,
+                           Random* random) {
   NodeOptions out;
   out.node = options.node;
   out.process_nonce = random->Bits<struct ProcessNonceTag>().Hex();
@@ -51,7 +52,7 @@ NodeOptions OptionsOfState(const PoolNodeOptions& options, const std::string& en
   out.failure_domain = options.failure_domain;
   out.version = std::string(Version());
   out.paths = paths;
-  out.tiers = {arena->capacity()};
+  out.tiers = tiers.capacity();
   out.lease = options.lease;
   out.max_sessions = options.max_sessions;
   out.scrub_bytes_per_second = options.scrub_rate;
@@ -70,13 +71,13 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
   wire::WarnIfInsecure(options.listen, node->credentials_,
                        [](const std::string& line) { Log(line); });
   const bool insecure = options.insecure_listen || node->credentials_ != nullptr;
-  node->arena_ = std::make_unique<Arena>(options.memory);
+  if (absl::Status ok = node->OpenTiers(options); !ok.ok()) return ok;
   TargetSettings wanted = options.targets;
   wanted.insecure_listen = insecure;
   auto targets = OpenTargets(wanted);
   if (!targets.ok()) return targets.status();
   node->stream_ = targets->stream;
-  node->exposure_ = std::make_unique<Exposure>(std::move(targets->targets));
+  node->exposure_ = std::make_unique<Exposure>(std::move(targets->targets), targets->stream);
 
   node->service_ = std::make_unique<ReadSessionService>(
       ReadSessionService::Identity{options.node, std::string(Version())});
@@ -103,11 +104,21 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
   auto metrics =
       wire::MetricsServer::Start(options.metrics_listen, insecure,
                                  std::make_shared<NodeMetrics>(NodeMetrics::Sources{
-                                     node->loop_.get(), node->arena_.get(), node->exposure_.get(),
+                                     node->loop_.get(), &node->tiers_, node->exposure_.get(),
                                      node->stream_, std::string(Version())}));
   if (!metrics.ok()) return metrics.status();
   node->metrics_ = *std::move(metrics);
   return node;
+}
+
+absl::Status PoolNode::OpenTiers(const PoolNodeOptions& options) {
+  for (const Arena::Options& memory : options.memory) {
+    tiers_.Add(std::make_unique<Arena>(memory));
+  }
+  if (!tiers_.stores().empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "--memory 0 leaves no room for replicas: give it a size, or another tier (--cxl-memory, "
+      "--cxl-devices)");
 }
 
 absl::Status PoolNode::StartLoop(const PoolNodeOptions& options,
@@ -145,10 +156,10 @@ absl::Status PoolNode::StartLoop(const PoolNodeOptions& options,
     return LoadSource::Inspect(table, source, checkpoints.get());
   };
   loop_ = std::make_unique<NodeLoop>(
-      OptionsOfState(options, endpoint_, exposure_->paths(), arena_.get(), &random_),
-      options.loading, arena_.get(), exposure_.get(), &SystemClock::Get(), &random_, inspect,
-      std::move(outlets), std::move(pulling));
-  service_->Serve(loop_.get(), arena_.get(), exposure_.get());
+      OptionsOfState(options, endpoint_, exposure_->paths(), tiers_, &random_), options.loading,
+      &tiers_, exposure_.get(), &SystemClock::Get(), &random_, inspect, std::move(outlets),
+      std::move(pulling));
+  service_->Serve(loop_.get(), &tiers_, exposure_.get());
   join_->Start(loop_.get());
   return absl::OkStatus();
 }

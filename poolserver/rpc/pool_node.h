@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +19,7 @@
 #include "poolserver/rpc/node_metrics.h"
 #include "poolserver/rpc/read_session_service.h"
 #include "poolserver/rpc/targets.h"
+#include "poolserver/tiers.h"
 #include "proto/grpc_server.h"
 #include "proto/metrics_server.h"
 
@@ -36,7 +38,7 @@ struct PoolNodeOptions {
   std::string health_listen;   // empty: health on the main port only
   Duration lease = kDefaultLease;
   std::size_t max_sessions = 4096;
-  Arena::Options memory;
+  std::vector<Arena::Options> memory{Arena::Options{}};  // the tiers of memory
   Loader::Options loading;
   TargetSettings targets;
   std::uint64_t move_rate = std::uint64_t{256} << 20;  // bytes/s pulled from other nodes; 0: any
@@ -52,6 +54,7 @@ class PoolNode {
   ~PoolNode();  // = Stop()
 
   const std::string& endpoint() const { return endpoint_; }  // as advertised
+  const Tiers& tiers() const { return tiers_; }
   std::vector<PathAddress> paths() const { return exposure_->paths(); }
   int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }  // 0: none
 
@@ -64,6 +67,7 @@ class PoolNode {
  private:
   PoolNode() = default;
   absl::Status CheckRevoked(const Identity& caller);
+  absl::Status OpenTiers(const PoolNodeOptions& options);
   absl::Status StartLoop(const PoolNodeOptions& options,
                          std::function<void(const absl::Status&)> exit);
 
@@ -73,7 +77,7 @@ class PoolNode {
   Mutex policies_mutex_;
   std::vector<TenantPolicy> policies_ ABSL_GUARDED_BY(policies_mutex_);
   const fabric::stream::StreamTarget* stream_ = nullptr;
-  std::unique_ptr<Arena> arena_;
+  Tiers tiers_;
   std::unique_ptr<Exposure> exposure_;
   std::unique_ptr<ReadSessionService> service_;
   std::unique_ptr<wire::GrpcServer> server_;

@@ -2,19 +2,18 @@
 
 #include <unistd.h>
 
-#include <fstream>
+#include <algorithm>
 #include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engram/settings/units.h"
 #include "engram/version.h"
+#include "poolserver/rpc/memory_settings.h"
 #include "proto/tls_settings.h"
 
 namespace engram::poolserver {
 namespace {
-
-using fabric::PageSize;
 
 std::string HostName() {
   char name[256] = {};
@@ -50,33 +49,6 @@ std::vector<Setting> IdentitySettings() {
   };
 }
 
-std::vector<Setting> MemorySettings() {
-  return {
-      Setting::Size("memory", "1GiB", "Memory for replicas.", "0", "64TiB"),
-      Setting::Choice("huge_pages", "auto",
-                      "auto: 2 MiB pages where reserved, else 4 KiB; 1GiB, 2MiB: these or refuse "
-                      "to start; required: either of them or refuse; off: 4 KiB.",
-                      {"auto", "1GiB", "2MiB", "off", "required"}),
-      Setting::Integer("numa_node", "-1", "NUMA node of the memory; -1: any.", "-1", "1023"),
-      Setting::Text(
-          "memory_device", "",
-          "DAX device that holds the replicas, /dev/dax0.0 for instance: CXL memory that is not "
-          "system RAM. --memory is then a part of it, or 0 for all of it; tables must be sealed."),
-      Setting::Size("slab_size", "256MiB",
-                    "Memory is taken from the kernel in pieces of this size.", "2MiB", "64GiB"),
-      Setting::Integer("load_threads", "4", "Threads that read and pack while loading.", "1",
-                       "256"),
-      Setting::Size("move_rate", "256MiB",
-                    "Bytes per second that this node pulls from other nodes, all moves together; "
-                    "0: no limit.",
-                    "0", "1TiB"),
-      Setting::Size(
-          "scrub_rate", "32MiB",
-          "Bytes per second of served replicas that are compared with their checksums; 0: none.",
-          "0", "1TiB"),
-  };
-}
-
 std::vector<Setting> FabricSettings() {
   return {
       Setting::List("fabrics", "auto",
@@ -106,92 +78,6 @@ std::vector<Setting> FabricSettings() {
       Setting::Text("ucx_host", "127.0.0.1",
                     "Address on which the ucx fabric listens (not used with sysv)."),
   };
-}
-
-std::uint64_t FreePages(PageSize pages) {
-  std::uint64_t free = 0;
-  std::ifstream(absl::StrCat("/sys/kernel/mm/hugepages/hugepages-",
-                             static_cast<std::uint64_t>(pages) >> 10, "kB/free_hugepages")) >>
-      free;
-  return free;
-}
-
-bool Enough(PageSize pages, std::uint64_t bytes) {
-  const auto page = static_cast<std::uint64_t>(pages);
-  return FreePages(pages) >= (bytes + page - 1) / page;
-}
-
-absl::Status NotEnough(const std::string& mode, PageSize pages, std::uint64_t bytes) {
-  const auto page = static_cast<std::uint64_t>(pages);
-  const std::uint64_t needed = (bytes + page - 1) / page;
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "--huge-pages ", mode, " with --memory ", FormatSize(bytes), " needs ", needed, " pages of ",
-      FormatSize(page), ", and ", FreePages(pages), " are free; reserve them (",
-      pages == PageSize::k2MiB
-          ? absl::StrCat("sysctl vm.nr_hugepages=", needed)
-          : absl::StrCat("echo ", needed,
-                         " > /sys/kernel/mm/hugepages/hugepages-1048576kB/nr_hugepages"),
-      "), lower --memory, or take --huge-pages auto"));
-}
-
-absl::Status SetPages(const std::string& mode, Arena::Options* memory) {
-  memory->allow_smaller_pages = mode == "auto";
-  if (mode == "off" || (mode == "auto" && FreePages(PageSize::k2MiB) == 0)) {
-    memory->pages = PageSize::k4KiB;
-  } else if (mode == "1GiB" ||
-             (mode == "required" && Enough(PageSize::k1GiB, memory->capacity_bytes))) {
-    memory->pages = PageSize::k1GiB;
-  } else {
-    memory->pages = PageSize::k2MiB;
-  }
-  if (mode == "auto" || mode == "off" || Enough(memory->pages, memory->capacity_bytes)) {
-    return absl::OkStatus();
-  }
-  return NotEnough(mode, memory->pages, memory->capacity_bytes);
-}
-
-absl::Status CheckMemory(const Arena::Options& memory) {
-  const auto total = static_cast<std::uint64_t>(sysconf(_SC_PHYS_PAGES)) *
-                     static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
-  if (memory.capacity_bytes <= total) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat("--memory ", FormatSize(memory.capacity_bytes),
-                                                   " is more than this machine's ",
-                                                   RoundSize(total), "; lower it"));
-}
-
-absl::Status UseDevice(const std::string& path, Arena::Options* memory) {
-  auto described = fabric::DescribeDax(path);
-  if (!described.ok()) {
-    return absl::Status(described.status().code(),
-                        absl::StrCat("--memory-device ", described.status().message()));
-  }
-  if (memory->capacity_bytes == 0) memory->capacity_bytes = described->bytes;
-  if (memory->capacity_bytes > described->bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "--memory ", FormatSize(memory->capacity_bytes), " is more than the ",
-        RoundSize(described->bytes), " of --memory-device ", path, "; lower it, 0 takes all"));
-  }
-  auto device = fabric::DaxDevice::Open(*described);
-  if (!device.ok()) {
-    return absl::Status(device.status().code(),
-                        absl::StrCat("--memory-device ", device.status().message()));
-  }
-  memory->device = *std::move(device);
-  memory->pages = PageSize::k4KiB;
-  for (PageSize pages : {PageSize::k2MiB, PageSize::k1GiB}) {
-    if (described->alignment >= static_cast<std::uint64_t>(pages)) memory->pages = pages;
-  }
-  return absl::OkStatus();
-}
-
-// Memory of the kernel: how much, on which pages.
-absl::Status UseMemory(const Settings& settings, Arena::Options* memory) {
-  if (memory->capacity_bytes == 0) {
-    return absl::InvalidArgumentError(
-        "--memory 0 is all of a --memory-device, and none is named; give it a size");
-  }
-  if (absl::Status ok = CheckMemory(*memory); !ok.ok()) return ok;
-  return SetPages(settings.Text("huge_pages"), memory);
 }
 
 // The host of HOST or HOST:PORT.
@@ -234,17 +120,6 @@ Program PoolServerProgram() {
   return program;
 }
 
-std::string DescribePages(const Arena::Options& memory) {
-  if (memory.device != nullptr) return memory.device->description().path;
-  std::string pages =
-      absl::StrCat("pages of ", FormatSize(static_cast<std::uint64_t>(memory.pages)));
-  if (memory.pages != PageSize::k4KiB || !memory.allow_smaller_pages) return pages;
-  constexpr auto kHuge = static_cast<std::uint64_t>(PageSize::k2MiB);
-  return absl::StrCat(pages, " (none of 2MiB is free; sysctl vm.nr_hugepages=",
-                      (memory.capacity_bytes + kHuge - 1) / kHuge,
-                      " before the start reserves them)");
-}
-
 absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
   PoolNodeOptions out;
   out.node = NodeId{settings.Text("node_id")};
@@ -265,18 +140,15 @@ absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
   out.health_listen = settings.Text("health_listen");
   out.lease = settings.Time("lease");
   out.max_sessions = static_cast<std::size_t>(settings.Integer("max_sessions"));
-  out.memory.capacity_bytes = settings.Size("memory");
-  out.memory.numa_node = static_cast<int>(settings.Integer("numa_node"));
-  out.memory.slab_bytes = settings.Size("slab_size");
-  const std::string& device = settings.Text("memory_device");
-  const absl::Status ok =
-      device.empty() ? UseMemory(settings, &out.memory) : UseDevice(device, &out.memory);
-  if (!ok.ok()) return ok;
+  auto memory = MemoryTiersFrom(settings);
+  if (!memory.ok()) return memory.status();
+  out.memory = *std::move(memory);
   out.loading.threads = static_cast<std::uint32_t>(settings.Integer("load_threads"));
   out.move_rate = settings.Size("move_rate");
   out.scrub_rate = settings.Size("scrub_rate");
   out.targets = TargetsFrom(settings);
-  out.targets.mappable = device.empty();
+  out.targets.mappable = std::any_of(out.memory.begin(), out.memory.end(),
+                                     [](const auto& tier) { return tier.devices.empty(); });
   return out;
 }
 

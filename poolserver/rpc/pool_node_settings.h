@@ -15,7 +15,4 @@ Program PoolServerProgram();
 // InvalidArgument or ResourceExhausted names the setting, its value, the limit and the next step.
 absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings);
 
-// What pages the memory will lie on, and why not on larger ones, for people.
-std::string DescribePages(const Arena::Options& memory);
-
 }  // namespace engram::poolserver

@@ -132,10 +132,10 @@ class SessionStream final
 ReadSessionService::ReadSessionService(Identity identity) : identity_(std::move(identity)) {}
 ReadSessionService::~ReadSessionService() = default;
 
-void ReadSessionService::Serve(NodeLoop* loop, Arena* arena, Exposure* exposure) {
+void ReadSessionService::Serve(NodeLoop* loop, const Tiers* tiers, Exposure* exposure) {
   MutexLock lock(&mutex_);
   loop_ = loop;
-  arena_ = arena;
+  tiers_ = tiers;
   exposure_ = exposure;
 }
 
@@ -193,7 +193,7 @@ grpc::ServerUnaryReactor* ReadSessionService::GetNodeStatus(grpc::CallbackServer
   }
   response->set_node(identity_.node.name);
   response->set_version(identity_.version);
-  *response->add_tiers() = wire::ToWire(arena_->capacity());
+  for (const TierCapacity& tier : tiers_->capacity()) *response->add_tiers() = wire::ToWire(tier);
   for (const PathAddress& path : exposure_->paths()) *response->add_paths() = wire::ToWire(path);
   loop_->Ask([reactor, response](const NodeState& state) {
     response->set_incarnation(state.incarnation().value());

@@ -29,7 +29,7 @@ class ReadSessionService final : public v1::ReadSessionService::CallbackService 
 
   // Calls are refused with Unavailable before Serve and after Detach. REQUIRES: both pointers
   // outlive the service or Detach is called.
-  void Serve(NodeLoop* loop, Arena* arena, Exposure* exposure);
+  void Serve(NodeLoop* loop, const Tiers* tiers, Exposure* exposure);
   // Returns when no call uses the loop any more.
   void Detach();
 
@@ -52,7 +52,7 @@ class ReadSessionService final : public v1::ReadSessionService::CallbackService 
   const Identity identity_;
   Mutex mutex_;
   NodeLoop* loop_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  Arena* arena_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  const Tiers* tiers_ ABSL_GUARDED_BY(mutex_) = nullptr;
   Exposure* exposure_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::map<StreamId, std::shared_ptr<SessionStream>> streams_ ABSL_GUARDED_BY(mutex_);
   std::uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;

@@ -33,9 +33,9 @@ absl::StatusOr<std::vector<FabricKind>> WantedFabrics(const TargetSettings& sett
     }
     if (*kind == FabricKind::kMapped && !settings.mappable) {
       return absl::InvalidArgumentError(
-          "--fabrics mapped with --memory-device: a device cannot be sealed against its readers, "
-          "so "
-          "it is not mapped into them; use stream, ofi or ucx");
+          "--fabrics mapped and no memory of the kernel: a device cannot be sealed against its "
+          "readers, so it is not mapped into them; use stream, ofi or ucx, or give --memory a "
+          "size");
     }
     if (std::find(out.begin(), out.end(), *kind) == out.end()) out.push_back(*kind);
   }

@@ -26,14 +26,14 @@ struct TargetSettings {
   std::string ucx_transports;          // as UCX_TLS; empty: UCX chooses
   std::string ucx_devices = "lo";      // as UCX_NET_DEVICES
   std::string ucx_host = "127.0.0.1";  // where ucx listens
-  // False: slabs are no memfds that another process could map; auto is then stream alone.
+  // False: nothing of this node's could be mapped by another process; auto is then stream alone.
   bool mappable = true;
   fabric::WaitMode wait;
 };
 
 struct OpenedTargets {
   std::vector<std::unique_ptr<fabric::Target>> targets;
-  const fabric::stream::StreamTarget* stream = nullptr;  // among `targets`; null when not asked for
+  fabric::stream::StreamTarget* stream = nullptr;  // among `targets`; null when not asked for
 };
 
 // Every fabric that was asked for, or an error that names the one that cannot be had.

@@ -35,7 +35,7 @@ std::vector<Arena::Wanted> Shards(std::uint32_t first, std::uint32_t count, std:
 }
 
 // Takes everything of a claim.
-std::vector<Arena::Taken> TakeAll(Arena::Claim& claim) {
+std::vector<Arena::Taken> TakeAll(TierStore::Claim& claim) {
   std::vector<Arena::Taken> out;
   while (true) {
     auto some = claim.Next();
@@ -47,9 +47,9 @@ std::vector<Arena::Taken> TakeAll(Arena::Claim& claim) {
 
 std::vector<Arena::Taken> Load(Arena& arena, const TableUid& table,
                                const std::vector<Arena::Wanted>& wanted) {
-  auto claim = arena.Reserve(table, "t@1", wanted);
+  auto claim = arena.Reserve({table, "t@1", 256}, wanted);
   EXPECT_TRUE(claim.ok()) << claim.status();
-  return claim.ok() ? TakeAll(*claim) : std::vector<Arena::Taken>{};
+  return claim.ok() ? TakeAll(**claim) : std::vector<Arena::Taken>{};
 }
 
 TEST(ArenaTest, GivesEveryShardItsOwnWritableBytes) {
@@ -78,7 +78,7 @@ TEST(ArenaTest, ASlabHoldsOneTableOnly) {
 TEST(ArenaTest, SaysWhatDoesNotFitAndWhichSettingToRaise) {
   Arena arena(Small(3 * kMiB));
   const auto wanted = Shards(0, 4, kMiB);
-  auto claim = arena.Reserve(Uid(1), "big@7", wanted);
+  auto claim = arena.Reserve({Uid(1), "big@7", 256}, wanted);
   ASSERT_EQ(claim.status().code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(claim.status().message()),
               testing::AllOf(HasSubstr("big@7"), HasSubstr("4194304"), HasSubstr("3.0MiB"),
@@ -90,11 +90,11 @@ TEST(ArenaTest, APromiseCountsUntilItIsGivenBack) {
   Arena arena(Small(4 * kMiB));
   {
     const auto wanted = Shards(0, 3, kMiB);
-    auto claim = arena.Reserve(Uid(1), "t@1", wanted);
+    auto claim = arena.Reserve({Uid(1), "t@1", 256}, wanted);
     ASSERT_TRUE(claim.ok());
     EXPECT_EQ(arena.capacity().allocated_bytes, 3 * kMiB);
     const auto more = Shards(0, 2, kMiB);
-    EXPECT_FALSE(arena.Reserve(Uid(2), "u@1", more).ok());
+    EXPECT_FALSE(arena.Reserve({Uid(2), "u@1", 256}, more).ok());
   }
   EXPECT_EQ(arena.capacity().allocated_bytes, 0u);
 }
@@ -154,7 +154,8 @@ TEST(ArenaTest, AShardHasOnePlaceAtMost) {
   Arena arena(Small(8 * kMiB));
   Load(arena, Uid(1), Shards(0, 1, kMiB));
   const auto wanted = Shards(0, 1, kMiB);
-  EXPECT_EQ(arena.Reserve(Uid(1), "t@1", wanted).status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(arena.Reserve({Uid(1), "t@1", 256}, wanted).status().code(),
+            absl::StatusCode::kAlreadyExists);
 }
 
 }  // namespace

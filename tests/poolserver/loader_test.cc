@@ -13,6 +13,7 @@
 #include "engram/sealed_row.h"
 #include "engram/shard_layout.h"
 #include "engram/synthetic.h"
+#include "poolserver/arena.h"
 #include "tests/checkpoint/temporary_folder.h"
 
 namespace engram::poolserver {
@@ -58,13 +59,80 @@ TableRecord SyntheticTable(const TableRecord& like) {
   return table;
 }
 
+// A tier that lies in no memory: keeps what is written, in an arena that only it sees.
+class Blocks final : public TierStore {
+ public:
+  explicit Blocks(std::uint64_t capacity) : bytes_(Options(capacity)) {}
+  Tier tier() const override { return Tier::kNvme; }
+  absl::StatusOr<std::unique_ptr<Claim>> Reserve(const StoredRows& rows,
+                                                 std::span<const Wanted> wanted) override {
+    stride = rows.stride;
+    auto claim = bytes_.Reserve(rows, wanted);
+    if (!claim.ok()) return claim.status();
+    return std::unique_ptr<Claim>(new Hidden(*std::move(claim)));
+  }
+  std::optional<Place> Find(const ShardKey& shard) const override { return bytes_.Find(shard); }
+  absl::Status Write(const ShardKey& shard, std::uint64_t offset,
+                     std::span<const std::byte> bytes) override {
+    const std::uint64_t end = offset + bytes.size();
+    EXPECT_EQ(offset % (kBlockRows * stride), 0u);
+    EXPECT_TRUE(end % (kBlockRows * stride) == 0 || end == Find(shard)->length);
+    EXPECT_EQ(committed.count(shard), 0u) << "written after it was committed";
+    if (shard == refused) return absl::ResourceExhaustedError("the disk is full");
+    return bytes_.Write(shard, offset, bytes);
+  }
+  absl::Status Commit(const ShardKey& shard, std::span<const std::uint32_t> crcs) override {
+    std::lock_guard lock(mutex_);
+    committed[shard].assign(crcs.begin(), crcs.end());
+    return absl::OkStatus();
+  }
+  absl::StatusOr<const std::byte*> Read(const ShardKey& shard, std::uint64_t offset,
+                                        std::uint64_t length,
+                                        std::vector<std::byte>* scratch) override {
+    return bytes_.Read(shard, offset, length, scratch);
+  }
+  absl::StatusOr<std::unique_ptr<fabric::stream::RowSource>> Rows(const ShardKey& shard) override {
+    return bytes_.Rows(shard);
+  }
+  void Free(const ShardKey& shard) override { bytes_.Free(shard); }
+  bool demands_seals() const override { return true; }
+  TierCapacity capacity() override { return bytes_.capacity(); }
+  std::string Describe() const override { return "blocks"; }
+
+  std::uint32_t stride = 0;
+  std::optional<ShardKey> refused;
+  std::map<ShardKey, std::vector<std::uint32_t>> committed;
+
+ private:
+  struct Hidden final : Claim {
+    explicit Hidden(std::unique_ptr<Claim> claim) : inner(std::move(claim)) {}
+    absl::StatusOr<std::vector<Taken>> Next() override {
+      auto taken = inner->Next();
+      if (taken.ok()) {
+        for (Taken& one : *taken) one.place.slab = nullptr;
+      }
+      return taken;
+    }
+    std::string Granted() const override { return "blocks"; }
+    std::unique_ptr<Claim> inner;
+  };
+  static Arena::Options Options(std::uint64_t capacity) {
+    Arena::Options options;
+    options.capacity_bytes = capacity;
+    options.slab_bytes = std::uint64_t{8} << 20;
+    return options;
+  }
+  std::mutex mutex_;
+  Arena bytes_;
+};
+
 // A loader whose answers are kept.
 class Loading {
  public:
   explicit Loading(std::uint64_t capacity = std::uint64_t{256} << 20,
                    std::uint64_t stripe = std::uint64_t{1} << 20)
-      : arena_(ArenaOptions(capacity)),
-        loader_({3, stripe}, &arena_,
+      : tiers_(TiersOf(capacity)),
+        loader_({3, stripe}, &tiers_,
                 [this](const ShardKey& shard, absl::StatusOr<std::vector<std::uint32_t>> result) {
                   std::lock_guard lock(mutex_);
                   EXPECT_EQ(ended_.count(shard), 0u) << "announced twice";
@@ -79,27 +147,32 @@ class Loading {
     return Load(table, shards);
   }
   std::map<ShardKey, absl::StatusOr<std::vector<std::uint32_t>>> Load(
-      const TableRecord& table, const std::vector<ShardIndex>& shards) {
-    loader_.Start(table, shards);
+      const TableRecord& table, const std::vector<ShardIndex>& shards, Tier tier = Tier::kDram) {
+    loader_.Start(table, shards, tier);
     return Wait(shards.size());
   }
+  Blocks& blocks() { return static_cast<Blocks&>(**tiers_.Find(Tier::kNvme)); }
   std::map<ShardKey, absl::StatusOr<std::vector<std::uint32_t>>> Wait(std::size_t count) {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(
         changed_.wait_for(lock, std::chrono::seconds(60), [&] { return ended_.size() == count; }));
     return std::move(ended_);
   }
-  Arena& arena() { return arena_; }
+  TierStore& tier(Tier tier) { return **tiers_.Find(tier); }
+  TierStore& arena() { return tier(Tier::kDram); }
   Loader& loader() { return loader_; }
 
  private:
-  static Arena::Options ArenaOptions(std::uint64_t capacity) {
+  static Tiers TiersOf(std::uint64_t capacity) {
     Arena::Options options;
     options.capacity_bytes = capacity;
     options.slab_bytes = std::uint64_t{8} << 20;
-    return options;
+    Tiers tiers;
+    tiers.Add(std::make_unique<Arena>(options));
+    tiers.Add(std::make_unique<Blocks>(capacity));
+    return tiers;
   }
-  Arena arena_;
+  const Tiers tiers_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::map<ShardKey, absl::StatusOr<std::vector<std::uint32_t>>> ended_;
@@ -108,14 +181,15 @@ class Loading {
 
 // Every row of every shard: bytes, seal, block checksum.
 void ExpectWhole(Loading& loading, const TableRecord& table,
-                 const std::map<ShardKey, absl::StatusOr<std::vector<std::uint32_t>>>& ended) {
+                 const std::map<ShardKey, absl::StatusOr<std::vector<std::uint32_t>>>& ended,
+                 Tier tier = Tier::kDram) {
   const ShardLayout layout(table.spec, table.options);
   const RowSealer sealer(table.uid, layout.row_bytes());
   std::vector<std::byte> want(layout.row_bytes());
   for (const auto& [shard, crcs] : ended) {
     ASSERT_TRUE(crcs.ok()) << crcs.status();
     const ShardRange range = layout.Range(shard.shard);
-    const std::optional<Place> place = loading.arena().Find(shard);
+    const std::optional<Place> place = loading.tier(tier).Find(shard);
     ASSERT_TRUE(place.has_value());
     ASSERT_EQ(place->length, layout.StoredBytes(shard.shard));
     std::uint32_t crc = 0;
@@ -220,7 +294,7 @@ TEST(LoaderTest, ACancelledShardEndsCancelledAndTheOthersWhole) {
   const std::uint32_t count = ShardLayout(table.spec, table.options).shards();
   std::vector<ShardIndex> shards;
   for (std::uint32_t i = 0; i < count; ++i) shards.push_back(ShardIndex(i));
-  loading.loader().Start(table, shards);
+  loading.loader().Start(table, shards, Tier::kDram);
   const ShardKey last{table.uid, shards.back()};
   loading.loader().Cancel(last);
   auto ended = loading.Wait(count);
@@ -232,11 +306,43 @@ TEST(LoaderTest, ACancelledShardEndsCancelledAndTheOthersWhole) {
   ExpectWhole(loading, table, ended);
 }
 
+TEST(LoaderTest, ATierWithoutMemoryIsWrittenInWholeBlocksAndCommittedOnce) {
+  TemporaryFolder folder;
+  const TableRecord table = CheckpointTable(folder);
+  Loading loading;
+  const ShardIndex all[] = {ShardIndex(0), ShardIndex(1), ShardIndex(2)};
+  const auto ended = loading.Load(table, {all, all + 3}, Tier::kNvme);
+  ExpectWhole(loading, table, ended, Tier::kNvme);
+  EXPECT_EQ(loading.blocks().committed.size(), 3u);
+  for (const auto& [shard, crcs] : ended) EXPECT_EQ(loading.blocks().committed[shard], *crcs);
+}
+
+TEST(LoaderTest, AShardThatCannotBeWrittenIsNotCommitted) {
+  TemporaryFolder folder;
+  const TableRecord table = CheckpointTable(folder);
+  Loading loading(std::uint64_t{256} << 20, 1);  // a stripe a block
+  loading.blocks().refused = {table.uid, ShardIndex(1)};
+  auto ended = loading.Load(table, {ShardIndex(0), ShardIndex(1)}, Tier::kNvme);
+  EXPECT_EQ(ended.at({table.uid, ShardIndex(1)}).status().code(),
+            absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(loading.blocks().committed.size(), 1u);
+}
+
+TEST(LoaderTest, ATierThatTheNodeLacksIsNamedWithThoseItHas) {
+  TemporaryFolder folder;
+  const TableRecord table = SyntheticTable(CheckpointTable(folder));
+  Loading loading;
+  const auto ended = loading.Load(table, {ShardIndex(0)}, Tier::kCxl);
+  const absl::Status why = ended.begin()->second.status();
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()), AllOf(HasSubstr("no cxl"), HasSubstr("dram, nvme")));
+}
+
 TEST(LoaderTest, StopEndsALoadInTheMiddle) {
   TemporaryFolder folder;
   const TableRecord table = SyntheticTable(CheckpointTable(folder));
   Loading loading;
-  loading.loader().Start(table, {ShardIndex(0), ShardIndex(1)});
+  loading.loader().Start(table, {ShardIndex(0), ShardIndex(1)}, Tier::kDram);
   loading.loader().Stop();
   loading.loader().Stop();
 }

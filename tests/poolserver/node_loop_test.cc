@@ -6,6 +6,7 @@
 #include <condition_variable>
 #include <mutex>
 
+#include "poolserver/arena.h"
 #include "tests/poolserver/small_node.h"
 
 namespace engram::poolserver {
@@ -16,10 +17,10 @@ using std::chrono::seconds;
 class NodeLoopTest : public testing::Test {
  protected:
   NodeLoopTest()
-      : arena_(Memory()),
+      : tiers_(Memory()),
         exposure_({}),
         random_(1),
-        loop_(Options(), {}, &arena_, &exposure_, &SystemClock::Get(), &random_, nullptr,
+        loop_(Options(), {}, &tiers_, &exposure_, &SystemClock::Get(), &random_, nullptr,
               Outlets()) {
     loop_.Post(ControllerConnected{});
     loop_.Post(ControllerSaid{
@@ -27,11 +28,16 @@ class NodeLoopTest : public testing::Test {
   }
   ~NodeLoopTest() override { loop_.Stop(); }
 
-  static Arena::Options Memory() {
-    Arena::Options options;
-    options.capacity_bytes = 64 << 20;
-    options.slab_bytes = 8 << 20;
-    return options;
+  static Tiers Memory() {
+    Tiers tiers;
+    for (Tier tier : {Tier::kDram, Tier::kCxl}) {
+      Arena::Options options;
+      options.tier = tier;
+      options.capacity_bytes = 64 << 20;
+      options.slab_bytes = 8 << 20;
+      tiers.Add(std::make_unique<Arena>(options));
+    }
+    return tiers;
   }
   static NodeOptions Options() {
     NodeOptions options;
@@ -56,7 +62,7 @@ class NodeLoopTest : public testing::Test {
   }
   // Changes a byte of a replica before the scrubber, which pauses first, comes by.
   void Flip(const ShardKey& shard, std::size_t at) {
-    const std::optional<Place> place = arena_.Find(shard);
+    const std::optional<Place> place = (*tiers_.Find(Tier::kDram))->Find(shard);
     ASSERT_TRUE(place);
     place->data()[at] ^= std::byte{0x10};
     loop_.Post(Timer{});
@@ -71,13 +77,13 @@ class NodeLoopTest : public testing::Test {
     EXPECT_TRUE(changed_.wait_for(lock, seconds(60), [&] { return find() != reports_.end(); }));
     return find() == reports_.end() ? ReplicaReport() : *find();
   }
-  void Load(std::optional<Successor> source) {
-    loop_.Post(ControllerSaid{
-        Command{1, Incarnation(7), FencingToken(3),
-                LoadReplicas{TableOf(9), {ShardIndex(1)}, Tier::kDram, source, {}}}});
+  void Load(std::optional<Successor> source, Tier tier = Tier::kDram) {
+    loop_.Post(
+        ControllerSaid{Command{1, Incarnation(7), FencingToken(3),
+                               LoadReplicas{TableOf(9), {ShardIndex(1)}, tier, source, {}}}});
   }
 
-  Arena arena_;
+  const Tiers tiers_;
   Exposure exposure_;
   SeededRandom random_;
   std::mutex mutex_;
@@ -99,6 +105,27 @@ TEST_F(NodeLoopTest, AFlippedBitInASealIsFoundToo) {
   Load(std::nullopt);
   Flip(Await(ReplicaState::kServing).shard, 264 * 1'000 + 260);
   EXPECT_EQ(Await(ReplicaState::kDraining).error.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(NodeLoopTest, AReplicaLiesInTheTierThatItWasCommandedToAndIsFreedThere) {
+  Load(std::nullopt, Tier::kCxl);
+  const ReplicaReport serving = Await(ReplicaState::kServing);
+  EXPECT_EQ(serving.tier, Tier::kCxl);
+  TierStore& cxl = **tiers_.Find(Tier::kCxl);
+  EXPECT_TRUE(cxl.Find(serving.shard));
+  EXPECT_FALSE((*tiers_.Find(Tier::kDram))->Find(serving.shard));
+  EXPECT_EQ(tiers_.capacity()[0].allocated_bytes, 0u);
+  EXPECT_GT(tiers_.capacity()[1].allocated_bytes, 0u);
+  // The scrubber looks where it lies.
+  cxl.Find(serving.shard)->data()[4'242] ^= std::byte{1};
+  loop_.Post(Timer{});
+  Await(ReplicaState::kRetired);
+  EXPECT_EQ(Await(ReplicaState::kDraining).error.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(NodeLoopTest, ALoadIntoATierThatTheNodeLacksSaysSo) {
+  Load(std::nullopt, Tier::kNvme);
+  EXPECT_EQ(Await(ReplicaState::kRetired).error.code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(NodeLoopTest, WithoutAFabricNothingIsPulled) {

@@ -52,8 +52,8 @@ class PoolTest : public testing::Test {
     poolserver::PoolNodeOptions options;
     options.node = {name};
     options.controller = controller_.endpoint();
-    options.memory.capacity_bytes = std::uint64_t{64} << 20;
-    options.memory.slab_bytes = std::uint64_t{8} << 20;
+    options.memory[0].capacity_bytes = std::uint64_t{64} << 20;
+    options.memory[0].slab_bytes = std::uint64_t{8} << 20;
     options.lease = 120s;  // longer than any wait here: what depends on its end fails
     options.targets.node = options.node;
     auto node = poolserver::PoolNode::Start(options, [](const absl::Status&) {});

@@ -173,8 +173,8 @@ class PoolNodeTest : public testing::Test {
     options_.node = NodeId{"n1"};
     options_.controller = "127.0.0.1:" + std::to_string(server_->port());
     options_.failure_domain = "rack1";
-    options_.memory.capacity_bytes = std::uint64_t{64} << 20;
-    options_.memory.slab_bytes = std::uint64_t{8} << 20;
+    options_.memory[0].capacity_bytes = std::uint64_t{64} << 20;
+    options_.memory[0].slab_bytes = std::uint64_t{8} << 20;
     options_.lease = 2s;
     options_.targets.node = options_.node;
   }
@@ -357,7 +357,7 @@ TEST_F(PoolNodeTest, ARefusedNodeEnds) {
 }
 
 TEST_F(PoolNodeTest, ATableThatDoesNotFitIsReportedAndTakesNothing) {
-  options_.memory.capacity_bytes = std::uint64_t{2} << 20;
+  options_.memory[0].capacity_bytes = std::uint64_t{2} << 20;
   StartNode();
   const TableRecord table = SyntheticTable();
   const std::uint32_t shards = ShardLayout(table.spec, table.options).shards();

@@ -15,7 +15,7 @@ make_devdax() {
 
 node_on_devdax() {
   start_controller $ADDRESS || refuse "no controller" || return 1
-  start_node $ADDRESS --memory-device $DEVICE --memory 0 || refuse "no node" || return 1
+  start_node $ADDRESS --memory 0 --cxl-devices $DEVICE || refuse "no node" || return 1
   load_table || refuse "no table" || return 1
   open_reader dax auto || refuse "no reader" || return 1
   ask dax read 3000 30 || refuse "$(cat /tmp/answer)" || return 1
@@ -24,7 +24,7 @@ node_on_devdax() {
 }
 
 second_owner() {
-  if engram-poolserver --node-id node-b --controller "$ENGRAM_ENDPOINT" --memory-device $DEVICE --memory 0 2>/tmp/second; then
+  if engram-poolserver --node-id node-b --controller "$ENGRAM_ENDPOINT" --memory 0 --cxl-devices $DEVICE 2>/tmp/second; then
     refuse "two nodes own one device"
     return 1
   fi
@@ -33,9 +33,9 @@ second_owner() {
 }
 
 no_mapped_fabric() {
-  if engram-poolserver --memory-device $DEVICE --memory 0 --fabrics mapped 2>/tmp/mapped; then return 1; fi
-  engram-poolserver --memory-device $DEVICE --memory 8GiB 2>/tmp/large && return 1
-  engram-poolserver --memory-device /dev/null --memory 0 2>/tmp/null && return 1
+  if engram-poolserver --memory 0 --cxl-devices $DEVICE --fabrics mapped 2>/tmp/mapped; then return 1; fi
+  engram-poolserver --memory 0 --cxl-devices $DEVICE --cxl-memory 8GiB 2>/tmp/large && return 1
+  engram-poolserver --memory 0 --cxl-devices /dev/null 2>/tmp/null && return 1
   cat /tmp/mapped /tmp/large /tmp/null
   grep -q "is more than" /tmp/large && grep -q "not a DAX device" /tmp/null &&
     detail "too small a device and what is no DAX device refused with the reason"
@@ -58,7 +58,7 @@ is_gone() { [ ! -e "/proc/$1" ]; }
 # The node itself asks the kernel (move_pages) where each page lies, and refuses to serve from elsewhere.
 node_on_numa() {
   rm -f /tmp/node.program.log
-  start_node $ADDRESS --memory 64MiB --numa-node 1 --huge-pages off || refuse "no node" || return 1
+  start_node $ADDRESS --memory 0 --cxl-memory 64MiB --cxl-numa-node 1 --huge-pages off || refuse "no node" || return 1
   # Emulated memory is written a word at a time.
   wait_until 200 grep -q "loaded 48 of 48" /tmp/node.program.log || refuse "not loaded" || return 1
   open_reader numa auto || refuse "no reader" || return 1
