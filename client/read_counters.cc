@@ -2,39 +2,50 @@
 
 namespace engram::client {
 
-void AddTo(const ReadCounters& counters, ReadTotals* totals) {
+namespace {
+
+std::uint64_t Value(const Count& count) { return count.value(); }
+std::uint64_t Value(std::uint64_t count) { return count; }
+
+template <class Number>
+void Add(const ReadNumbers<Number>& counters, ReadTotals* totals) {
   for (std::size_t fabric = 0; fabric < kFabricKinds; ++fabric) {
     for (std::size_t outcome = 0; outcome < kOutcomes; ++outcome)
-      totals->rows[fabric][outcome] += counters.rows[fabric][outcome].value();
+      totals->rows[fabric][outcome] += Value(counters.rows[fabric][outcome]);
   }
-  totals->rows_delivered += counters.rows_delivered.value();
-  totals->rows_failed += counters.rows_failed.value();
-  totals->rows_skipped += counters.rows_skipped.value();
-  totals->duplicates += counters.duplicates.value();
-  totals->seal_failures += counters.seal_failures.value();
-  totals->retries += counters.retries.value();
-  totals->leases_expired += counters.leases_expired.value();
-  totals->abandoned += counters.abandoned.value();
-  totals->requests += counters.requests.value();
-  totals->bytes_received += counters.bytes_received.value();
-  totals->layers_ready += counters.layers_ready.value();
-  totals->layers_failed += counters.layers_failed.value();
-  totals->layers_cancelled += counters.layers_cancelled.value();
-  totals->layers_late += counters.layers_late.value();
-  totals->rows_late += counters.rows_late.value();
-  totals->hedges_started += counters.hedges_started.value();
-  totals->hedges_won += counters.hedges_won.value();
-  totals->rows_joined += counters.rows_joined.value();
-  totals->cache_hits += counters.cache_hits.value();
-  totals->cache_misses += counters.cache_misses.value();
-  totals->cache_evictions += counters.cache_evictions.value();
-  totals->cache_bytes += counters.cache_bytes.value();
-  totals->rows_hinted += counters.rows_hinted.value();
+  totals->rows_delivered += Value(counters.rows_delivered);
+  totals->rows_failed += Value(counters.rows_failed);
+  totals->rows_skipped += Value(counters.rows_skipped);
+  totals->duplicates += Value(counters.duplicates);
+  totals->seal_failures += Value(counters.seal_failures);
+  totals->retries += Value(counters.retries);
+  totals->leases_expired += Value(counters.leases_expired);
+  totals->abandoned += Value(counters.abandoned);
+  totals->requests += Value(counters.requests);
+  totals->bytes_received += Value(counters.bytes_received);
+  totals->layers_ready += Value(counters.layers_ready);
+  totals->layers_failed += Value(counters.layers_failed);
+  totals->layers_cancelled += Value(counters.layers_cancelled);
+  totals->layers_late += Value(counters.layers_late);
+  totals->rows_late += Value(counters.rows_late);
+  totals->hedges_started += Value(counters.hedges_started);
+  totals->hedges_won += Value(counters.hedges_won);
+  totals->rows_joined += Value(counters.rows_joined);
+  totals->cache_hits += Value(counters.cache_hits);
+  totals->cache_misses += Value(counters.cache_misses);
+  totals->cache_evictions += Value(counters.cache_evictions);
+  totals->cache_bytes += Value(counters.cache_bytes);
+  totals->rows_hinted += Value(counters.rows_hinted);
   for (std::size_t fabric = 0; fabric < kFabricKinds; ++fabric) {
     for (std::size_t i = 0; i < kReadSecondsBuckets; ++i)
-      totals->read_seconds[fabric][i] += counters.read_seconds[fabric][i].value();
-    totals->read_ns_sum[fabric] += counters.read_ns_sum[fabric].value();
+      totals->read_seconds[fabric][i] += Value(counters.read_seconds[fabric][i]);
+    totals->read_ns_sum[fabric] += Value(counters.read_ns_sum[fabric]);
   }
 }
+
+}  // namespace
+
+void AddTo(const ReadCounters& counters, ReadTotals* totals) { Add(counters, totals); }
+void AddTo(const ReadTotals& counters, ReadTotals* totals) { Add(counters, totals); }
 
 }  // namespace engram::client

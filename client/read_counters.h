@@ -53,8 +53,8 @@ struct ReadNumbers {
   Number abandoned{};       // peers flushed because of a deadline or a late node
   Number requests{};        // batches delivered
   Number bytes_received{};  // engram_client_bytes_total {direction = received}
-  // engram_client_layers_total {outcome}: layers of prefetched steps, and those that were not ready
-  // at their needed_by time, with their rows.
+  // engram_prefetch_layers_total {outcome}: layers of prefetched steps, and those that were not
+  // ready at their needed_by time, with their rows.
   Number layers_ready{};
   Number layers_failed{};
   Number layers_cancelled{};
@@ -79,5 +79,6 @@ using ReadTotals = ReadNumbers<std::uint64_t>;
 
 // totals += counters.
 void AddTo(const ReadCounters& counters, ReadTotals* totals);
+void AddTo(const ReadTotals& counters, ReadTotals* totals);
 
 }  // namespace engram::client

@@ -99,7 +99,7 @@ struct TableOptions {
   std::uint64_t shard_bytes = kDefaultShardBytes;
   SealKind seal = SealKind::kCrc32c;
   std::uint32_t replicas = 1;
-  std::uint32_t max_nodes = 0;  // 0 = as few as capacity and replication need
+  std::uint32_t max_nodes = 0;   // 0 = as few as capacity and replication need
   std::vector<Tier> tiers = {};  // where its replicas may lie, fastest first; empty = everywhere
   absl::Status Validate() const;
   bool MayUse(Tier tier) const;

@@ -11,9 +11,8 @@ namespace engram::poolserver {
 
 void Tiers::Add(std::unique_ptr<TierStore> store) {
   ENGRAM_CHECK(!Find(store->tier()).ok());
-  const auto place =
-      std::find_if(stores_.begin(), stores_.end(),
-                   [&](const auto& other) { return other->tier() > store->tier(); });
+  const auto place = std::find_if(stores_.begin(), stores_.end(),
+                                  [&](const auto& other) { return other->tier() > store->tier(); });
   stores_.insert(place, std::move(store));
 }
 
@@ -23,11 +22,11 @@ absl::StatusOr<TierStore*> Tiers::Find(Tier tier) const {
     if (store->tier() == tier) return store.get();
     absl::StrAppend(&there, there.empty() ? "" : ", ", std::string(Name(store->tier())));
   }
-  return absl::FailedPreconditionError(
-      absl::StrCat("this node has no ", std::string(Name(tier)), " tier; it has ",
-                   there.empty() ? "none" : there,
-                   ". Give it one (--memory, --cxl-memory, --cxl-devices, --nvme-path) and start it "
-                   "again"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "this node has no ", std::string(Name(tier)), " tier; it has ",
+      there.empty() ? "none" : there,
+      ". Give it one (--memory, --cxl-memory, --cxl-devices, --nvme-path) and start it "
+      "again"));
 }
 
 std::vector<TierCapacity> Tiers::capacity() const {

@@ -103,6 +103,19 @@ absl::Status CheckForks();
 // What engram_set_log set.
 void Log(int level, const std::string& message);
 
+// A table is among those that engram_metrics reports from Begin to its end (metrics.cc).
+class Counted {
+ public:
+  explicit Counted(const engram_table* table);
+  ~Counted();
+  Counted(const Counted&) = delete;
+  Counted& operator=(const Counted&) = delete;
+  void Begin();
+
+ private:
+  const engram_table* const table_;
+};
+
 // Call on the steps of a prefetcher and its table (steps.cc).
 using StepsBody = std::function<absl::Status(SharedPrefetcher& steps, engram_table& table)>;
 engram_status CallSteps(engram_prefetcher* prefetcher, const StepsBody& body);
@@ -112,6 +125,7 @@ engram_status CallSteps(engram_prefetcher* prefetcher, const StepsBody& body);
 struct engram_pool : engram::client::abi::Handle {
   static constexpr const char* kName = "pool";
   std::unique_ptr<engram::client::Pool> pool;
+  std::string endpoints;  // of the controllers, with commas
 };
 
 struct engram_table : engram::client::abi::Handle {
@@ -122,4 +136,5 @@ struct engram_table : engram::client::abi::Handle {
   std::string uid;
   std::vector<std::string> dtypes;                 // of the planes
   engram::client::abi::Destinations destinations;  // goes before the table
+  engram::client::abi::Counted counted{this};      // first to go
 };

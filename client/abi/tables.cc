@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "absl/strings/str_join.h"
 #include "client/abi/handles.h"
 #include "client/abi/layout.h"
 
@@ -38,6 +39,7 @@ absl::StatusOr<std::unique_ptr<engram_pool>> OpenPool(const engram_pool_options*
   if (!opened.ok()) return opened.status();
   auto handle = std::make_unique<engram_pool>();
   handle->pool = *std::move(opened);
+  handle->endpoints = absl::StrJoin(taken->endpoints, ",");
   return handle;
 }
 
@@ -52,6 +54,7 @@ absl::StatusOr<std::unique_ptr<engram_table>> OpenTable(
   handle->uid = handle->table->record().uid.Hex();
   for (const engram::Plane& plane : handle->table->spec().planes)
     handle->dtypes.emplace_back(engram::Name(plane.dtype));
+  handle->counted.Begin();
   return handle;
 }
 

@@ -18,8 +18,9 @@ class SystemDisk final : public Disk {
  public:
   int Open(const std::string& path, Mode mode) override {
     const int flags = O_DIRECT | O_CLOEXEC | O_NOFOLLOW;
-    return OrErrno(mode == Mode::kRead ? open(path.c_str(), flags | O_RDONLY)
-                                       : open(path.c_str(), flags | O_RDWR | O_CREAT | O_EXCL, 0600));
+    return OrErrno(mode == Mode::kRead
+                       ? open(path.c_str(), flags | O_RDONLY)
+                       : open(path.c_str(), flags | O_RDWR | O_CREAT | O_EXCL, 0600));
   }
   void Close(int fd) override { close(fd); }
   std::int64_t Read(int fd, std::span<std::byte> to, std::uint64_t offset) override {

@@ -1,6 +1,6 @@
-// What the NVMe tier asks of the operating system, as one seam: files opened for direct I/O, and the
-// steps that make them durable. Production uses Disk::System(); tests wrap it (faulty_disk.h) to
-// fail a read, tear a write or cut the power.
+// What the NVMe tier asks of the operating system, as one seam: files opened for direct I/O, and
+// the steps that make them durable. Production uses Disk::System(); tests wrap it (faulty_disk.h)
+// to fail a read, tear a write or cut the power.
 //
 // Every function returns what the system call returns, or -errno; it never retries and never falls
 // back. Thread-safe.

@@ -85,7 +85,8 @@ bool GatheredRows::Batch::Begin(std::uint32_t file_number, const Shape& shape,
   const std::uint32_t stride = file->layout().stride();
   for (std::uint32_t i = 0; i < rows.size(); ++i) {
     if (owner_->cache_ != nullptr && i + kCacheAhead < rows.size())
-      owner_->cache_->Prefetch(RowCache::KeyOf(file_number_, rows[i + kCacheAhead].offset / stride));
+      owner_->cache_->Prefetch(
+          RowCache::KeyOf(file_number_, rows[i + kCacheAhead].offset / stride));
     Cut(i);
   }
   if (pieces_.empty()) return false;
@@ -108,8 +109,8 @@ void GatheredRows::Batch::Cut(std::uint32_t index) {
   for (std::uint32_t at = 0; at < range_bytes_; ++slot, in_row = 0) {
     ENGRAM_CHECK(slot < layout.rows());  // the gather has checked the range
     const std::uint32_t bytes = std::min(range_bytes_ - at, layout.stride() - in_row);
-    const Piece piece{layout.BlockOf(slot), static_cast<std::uint32_t>(slot), index, at, in_row,
-                      bytes};
+    const Piece piece{
+        layout.BlockOf(slot), static_cast<std::uint32_t>(slot), index, at, in_row, bytes};
     if (!Cached(piece)) pieces_.push_back(piece);
     at += bytes;
   }

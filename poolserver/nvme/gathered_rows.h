@@ -24,8 +24,8 @@ class GatheredRows {
   GatheredRows(Ring* ring, RowCache* cache);
   ~GatheredRows();
 
-  // Reads rows of `file`, which nobody's cached rows share a number with. A range that spans several
-  // rows (a pull of another node) goes past the cache.
+  // Reads rows of `file`, which nobody's cached rows share a number with. A range that spans
+  // several rows (a pull of another node) goes past the cache.
   std::unique_ptr<fabric::stream::RowSource> SourceOf(std::shared_ptr<RowFile> file);
 
   std::uint64_t rows() const { return rows_.load(std::memory_order_relaxed); }

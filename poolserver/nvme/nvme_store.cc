@@ -104,9 +104,9 @@ absl::Status NvmeStore::Lock() {
   lock_fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (lock_fd_ < 0) {
     const absl::Status status = DiskError(-errno, "cannot lock --nvme-dir: cannot open", path);
-    return absl::Status(status.code(),
-                        absl::StrCat(status.message(),
-                                     "; make the directory, on the device that it is meant for"));
+    return absl::Status(
+        status.code(),
+        absl::StrCat(status.message(), "; make the directory, on the device that it is meant for"));
   }
   if (flock(lock_fd_, LOCK_EX | LOCK_NB) == 0) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(
@@ -156,16 +156,16 @@ absl::Status NvmeStore::Scan() {
       used_bytes_ += kept_[shard];
       continue;
     }
-    options_.say(absl::StrCat(
-        path, " is left alone: ",
-        !header.ok() ? std::string(header.status().message())
-        : header->version != kRowFileVersion
-            ? absl::StrCat("format version ", header->version)
-            : absl::StrCat("it belongs to node ", header->owner.name, ", table ",
-                           header->shard.table.Hex())));
+    options_.say(absl::StrCat(path, " is left alone: ",
+                              !header.ok() ? std::string(header.status().message())
+                              : header->version != kRowFileVersion
+                                  ? absl::StrCat("format version ", header->version)
+                                  : absl::StrCat("it belongs to node ", header->owner.name,
+                                                 ", table ", header->shard.table.Hex())));
   }
   if (partial > 0)
-    options_.say(absl::StrCat("removed ", partial, " half-written files from ", options_.directory));
+    options_.say(
+        absl::StrCat("removed ", partial, " half-written files from ", options_.directory));
   if (!kept_.empty())
     options_.say(absl::StrCat("kept ", kept_.size(), " shards of ", FormatSize(used_bytes_), " in ",
                               options_.directory, "; they are taken up when they are loaded"));
@@ -176,10 +176,10 @@ absl::Status NvmeStore::CheckRoom() const {
   const std::uint64_t free = FreeBytes(options_.directory);
   MutexLock lock(&mutex_);
   if (options_.capacity_bytes <= free + used_bytes_) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "--nvme ", FormatSize(options_.capacity_bytes), " is more than --nvme-dir ",
-      options_.directory, " has: ", RoundSize(free), " are free and ", RoundSize(used_bytes_),
-      " hold shards of this node; lower it"));
+  return absl::ResourceExhaustedError(
+      absl::StrCat("--nvme ", FormatSize(options_.capacity_bytes), " is more than --nvme-dir ",
+                   options_.directory, " has: ", RoundSize(free), " are free and ",
+                   RoundSize(used_bytes_), " hold shards of this node; lower it"));
 }
 
 std::string NvmeStore::PathOf(const ShardKey& shard) const {
@@ -299,8 +299,8 @@ absl::StatusOr<std::vector<std::uint32_t>> NvmeStore::TakeUp(const ShardKey& sha
     Publish(shard, *std::move(file));
     return checksums;
   }
-  options_.say(absl::StrCat("removed ", PathOf(shard), ", which is written anew: ",
-                            checksums.status().message()));
+  options_.say(absl::StrCat("removed ", PathOf(shard),
+                            ", which is written anew: ", checksums.status().message()));
   options_.disk->Remove(PathOf(shard));
   return absl::NotFoundError(checksums.status().message());
 }

@@ -4,8 +4,8 @@
 // The directory belongs to one process at a time (a lock on its file LOCK). What a crash left half
 // written is removed when the store opens. Files that are whole and this node's are kept, count as
 // used, and are taken up again when their shard is loaded; when room is needed those that were not
-// taken up are removed, and that is said. A file of another version, node or table is never touched:
-// a load that would need its name fails and names it.
+// taken up are removed, and that is said. A file of another version, node or table is never
+// touched: a load that would need its name fails and names it.
 //
 // A shard is reserved, written in any order, committed, then read until it is freed. Thread-safe.
 #pragma once

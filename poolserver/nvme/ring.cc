@@ -33,8 +33,8 @@ absl::Status SetupError(int error) {
     std::ifstream("/proc/sys/kernel/io_uring_disabled") >> disabled;
     return absl::FailedPreconditionError(absl::StrCat(
         "the nvme tier reads with io_uring, which ",
-        error == ENOSYS ? "this kernel does not have" : "is forbidden here",
-        " (", std::strerror(error), "; kernel.io_uring_disabled is ", disabled,
+        error == ENOSYS ? "this kernel does not have" : "is forbidden here", " (",
+        std::strerror(error), "; kernel.io_uring_disabled is ", disabled,
         "); set sysctl kernel.io_uring_disabled=0, allow io_uring_setup, io_uring_enter and "
         "io_uring_register in the container's seccomp profile, or leave --nvme-dir out"));
   }
@@ -291,8 +291,8 @@ void Ring::Thread::Land(std::uint32_t index, const std::byte* bytes) {
 
 absl::StatusOr<std::unique_ptr<Ring>> Ring::Open(const Options& options) {
   if (options.depth == 0 || options.depth > kMostDepth) {
-    return absl::InvalidArgumentError(absl::StrCat("--nvme-depth is ", options.depth,
-                                                   "; allowed are 1 to ", kMostDepth));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--nvme-depth is ", options.depth, "; allowed are 1 to ", kMostDepth));
   }
   std::unique_ptr<Ring> ring(new Ring(options));
   ring->wake_fd_ = eventfd(0, EFD_CLOEXEC);

@@ -2,8 +2,8 @@
 // most `depth` reads in flight, one system call for all that can be started.
 //
 // Callers hand in batches; one thread owns the ring and takes blocks from the batches in turn, some
-// of each, so that a small batch does not wait for a large one. A block that is in flight already is
-// not read again: the later batch waits for the same read. A block that cannot be read, or that
+// of each, so that a small batch does not wait for a large one. A block that is in flight already
+// is not read again: the later batch waits for the same read. A block that cannot be read, or that
 // fails its check, is given to its batches as failed; a result that may pass (a short read, EAGAIN)
 // is tried again a few times.
 //
@@ -31,8 +31,8 @@ namespace engram::poolserver::nvme {
 class BlockBatch {
  public:
   virtual ~BlockBatch() = default;
-  // Called once for each entry of `blocks`, on the ring's thread, in any order; `bytes` is null when
-  // the block could not be read, and valid only during the call. Must not block.
+  // Called once for each entry of `blocks`, on the ring's thread, in any order; `bytes` is null
+  // when the block could not be read, and valid only during the call. Must not block.
   virtual void Landed(std::size_t index, const std::byte* bytes) = 0;
   // Called once, after the last Landed; the ring does not touch the batch any more.
   virtual void Ended() = 0;
@@ -54,8 +54,8 @@ class Ring {
     Disk* disk = &Disk::System();
   };
   struct Counters {
-    std::uint64_t blocks = 0;   // read from the device
-    std::uint64_t joined = 0;   // wanted while in flight: not read again
+    std::uint64_t blocks = 0;  // read from the device
+    std::uint64_t joined = 0;  // wanted while in flight: not read again
     std::uint64_t retried = 0;
     std::uint64_t failed = 0;
     std::uint64_t submits = 0;  // system calls
@@ -68,7 +68,8 @@ class Ring {
 
   // REQUIRES: batch->file is set, batch->blocks is not empty. After Stop every block has failed.
   void Read(BlockBatch* batch);
-  // Registers a file; it can be read before that has happened. Forget when nobody reads it any more.
+  // Registers a file; it can be read before that has happened. Forget when nobody reads it any
+  // more.
   void Remember(std::shared_ptr<RowFile> file);
   void Forget(std::shared_ptr<RowFile> file);
 

@@ -23,9 +23,9 @@ std::uint64_t RoundDown(std::uint64_t value, std::uint64_t unit) { return value 
 
 absl::StatusOr<std::unique_ptr<RowCache>> RowCache::Open(const Options& options) {
   if (options.bytes < kLeastCacheBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a row cache of ", options.bytes, " bytes is too small: give it at least ",
-                     kLeastCacheBytes, " bytes, or 0 for none"));
+    return absl::InvalidArgumentError(absl::StrCat("a row cache of ", options.bytes,
+                                                   " bytes is too small: give it at least ",
+                                                   kLeastCacheBytes, " bytes, or 0 for none"));
   }
   const std::uint64_t count =
       std::clamp<std::uint64_t>(options.bytes / kLeastPartitionBytes, 1, kMostPartitions);
@@ -88,8 +88,8 @@ RowCache::Partition::Sizes RowCache::Partition::Sizes::For(const Options& option
   sizes.ghosts = static_cast<std::uint32_t>(RoundDown(rows, Ghosts::kLine));
   const std::uint64_t left =
       bytes - sizes.cells * sizeof(Cell) - sizes.ghosts * sizeof(std::uint32_t);
-  sizes.probation =
-      RoundDown(static_cast<std::uint64_t>(static_cast<double>(left) * options.probation_share), 64);
+  sizes.probation = RoundDown(
+      static_cast<std::uint64_t>(static_cast<double>(left) * options.probation_share), 64);
   sizes.main = RoundDown(left - sizes.probation, 64);
   return sizes;
 }

@@ -123,9 +123,7 @@ class RowCache::Partition {
   std::uint32_t HomeOf(std::uint64_t hash) const {
     return static_cast<std::uint32_t>((hash >> 32) * cell_count_ >> 32);
   }
-  Entry* At(std::uint32_t place) const {
-    return reinterpret_cast<Entry*>(rows_ + place * kUnit);
-  }
+  Entry* At(std::uint32_t place) const { return reinterpret_cast<Entry*>(rows_ + place * kUnit); }
   Cell* CellOf(Key key, std::uint64_t hash) const;
   void Index(Key key, std::uint32_t place);
   void Unindex(Key key);

@@ -27,8 +27,7 @@ std::string Differs(const char* what, const std::string& has, const std::string&
 std::string Difference(const RowFileHeader& header, const RowFileHeader& wanted) {
   if (header.version != wanted.version)
     return Differs("format version", absl::StrCat(header.version), absl::StrCat(wanted.version));
-  if (header.owner != wanted.owner)
-    return Differs("owner", header.owner.name, wanted.owner.name);
+  if (header.owner != wanted.owner) return Differs("owner", header.owner.name, wanted.owner.name);
   if (header.shard.table != wanted.shard.table)
     return Differs("table", header.shard.table.Hex(), wanted.shard.table.Hex());
   if (header.shard.shard != wanted.shard.shard)
@@ -53,8 +52,7 @@ absl::StatusOr<RowFileHeader> HeaderOf(Disk* disk, int fd, const std::string& pa
   if (got < static_cast<std::int64_t>(kHeaderBytes))
     return absl::DataLossError(absl::StrCat(path, " is too short for a row file: ", got, " bytes"));
   auto header = ParseHeader({bytes, kHeaderBytes});
-  if (!header.ok())
-    return absl::DataLossError(absl::StrCat(path, ": ", header.status().message()));
+  if (!header.ok()) return absl::DataLossError(absl::StrCat(path, ": ", header.status().message()));
   return header;
 }
 
@@ -68,18 +66,13 @@ absl::Status DiskError(std::int64_t result, const std::string& what, const std::
     case EDQUOT:
     case EMFILE:
     case ENFILE:
-    case ENOMEM:
-      return absl::ResourceExhaustedError(said);
-    case ENOENT:
-      return absl::NotFoundError(said);
-    case EEXIST:
-      return absl::AlreadyExistsError(said);
+    case ENOMEM: return absl::ResourceExhaustedError(said);
+    case ENOENT: return absl::NotFoundError(said);
+    case EEXIST: return absl::AlreadyExistsError(said);
     case EACCES:
     case EPERM:
-    case EROFS:
-      return absl::PermissionDeniedError(said);
-    default:
-      return absl::DataLossError(said);
+    case EROFS: return absl::PermissionDeniedError(said);
+    default: return absl::DataLossError(said);
   }
 }
 
@@ -134,9 +127,12 @@ absl::Status RowFile::ForEachBlock(std::uint32_t first, std::uint32_t end, Visit
     for (std::uint64_t done = 0; done < bytes;) {
       const std::int64_t got = disk_->Read(fd_, {data + done, bytes - done}, offset + done);
       if (got == -EINTR || got == -EAGAIN) continue;
-      if (got < 0) return DiskError(got, absl::StrCat("cannot read ", bytes, " bytes at ", offset, " of"), path_);
+      if (got < 0)
+        return DiskError(got, absl::StrCat("cannot read ", bytes, " bytes at ", offset, " of"),
+                         path_);
       if (got == 0 || got % static_cast<std::int64_t>(kDirectAlignment) != 0)
-        return absl::DataLossError(absl::StrCat(path_, " ends before block ", at + blocks, " does"));
+        return absl::DataLossError(
+            absl::StrCat(path_, " ends before block ", at + blocks, " does"));
       done += static_cast<std::uint64_t>(got);
     }
     for (std::uint32_t i = 0; i < blocks; ++i) {
@@ -155,8 +151,8 @@ absl::StatusOr<std::vector<std::uint32_t>> RowFile::Verify() const {
   absl::Status sound =
       ForEachBlock(1, layout_.blocks(), [&](std::uint32_t block, const std::byte* bytes) {
         if (block <= layout_.data_blocks()) return;
-        const std::size_t count = std::min<std::size_t>(
-            layout_.checksums_per_block(), layout_.checksums() - checksums.size());
+        const std::size_t count = std::min<std::size_t>(layout_.checksums_per_block(),
+                                                        layout_.checksums() - checksums.size());
         checksums.resize(checksums.size() + count);
         std::memcpy(checksums.data() + checksums.size() - count, bytes, count * 4);
       });
@@ -167,15 +163,14 @@ absl::StatusOr<std::vector<std::uint32_t>> RowFile::Verify() const {
 absl::Status RowFile::Read(std::uint64_t slot, std::uint64_t rows, std::byte* out) const {
   ENGRAM_CHECK(rows > 0 && slot + rows <= layout_.rows());
   const std::uint64_t stride = layout_.stride();
-  return ForEachBlock(
-      layout_.BlockOf(slot), layout_.BlockOf(slot + rows - 1) + 1,
-      [&](std::uint32_t block, const std::byte* bytes) {
-        const std::uint64_t first = std::max(layout_.FirstRowOf(block), slot);
-        const std::uint64_t end =
-            std::min(layout_.FirstRowOf(block) + layout_.RowsIn(block), slot + rows);
-        std::memcpy(out + (first - slot) * stride, bytes + layout_.OffsetInBlock(first),
-                    (end - first) * stride);
-      });
+  return ForEachBlock(layout_.BlockOf(slot), layout_.BlockOf(slot + rows - 1) + 1,
+                      [&](std::uint32_t block, const std::byte* bytes) {
+                        const std::uint64_t first = std::max(layout_.FirstRowOf(block), slot);
+                        const std::uint64_t end = std::min(
+                            layout_.FirstRowOf(block) + layout_.RowsIn(block), slot + rows);
+                        std::memcpy(out + (first - slot) * stride,
+                                    bytes + layout_.OffsetInBlock(first), (end - first) * stride);
+                      });
 }
 
 }  // namespace engram::poolserver::nvme

@@ -106,7 +106,8 @@ class RowFileWriter {
   absl::Status WriteAll(std::uint64_t offset, std::span<const std::byte> bytes);
   absl::Status WriteChecksums(std::span<const std::uint32_t> checksums);
   absl::Status Publish();
-  void CopyRows(std::uint64_t slot, std::uint32_t rows, const std::byte* from, std::byte* block) const;
+  void CopyRows(std::uint64_t slot, std::uint32_t rows, const std::byte* from,
+                std::byte* block) const;
 
   Disk* const disk_;
   const std::string path_, partial_;

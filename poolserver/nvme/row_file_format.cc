@@ -15,9 +15,9 @@ namespace {
 
 constexpr char kRowFileMagic[8] = {'E', 'N', 'G', 'R', 'R', 'O', 'W', 'S'};
 constexpr std::size_t kMostOwnerBytes = 253, kDigestBytes = 64;
-constexpr std::size_t kVersionAt = 8, kBlockBytesAt = 12, kFileIdAt = 16, kUidAt = 24, kShardAt = 40,
-                      kStrideAt = 44, kRowsAt = 48, kOwnerBytesAt = 56, kOwnerAt = 60,
-                      kDigestAt = 316, kHeaderCrcAt = kHeaderBytes - 4;
+constexpr std::size_t kVersionAt = 8, kBlockBytesAt = 12, kFileIdAt = 16, kUidAt = 24,
+                      kShardAt = 40, kStrideAt = 44, kRowsAt = 48, kOwnerBytesAt = 56,
+                      kOwnerAt = 60, kDigestAt = 316, kHeaderCrcAt = kHeaderBytes - 4;
 static_assert(kOwnerAt + kMostOwnerBytes <= kDigestAt);
 
 template <class Word>
@@ -35,9 +35,9 @@ Word Get(const std::byte* at) {
 
 absl::Status RowFileLayout::Check(std::uint32_t stride) {
   if (stride > 0 && stride + kTrailerBytes <= kMostBlockBytes) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      absl::StrCat("rows of ", stride, " bytes do not fit the nvme tier, whose blocks hold ",
-                   kMostBlockBytes - kTrailerBytes, " bytes at most; keep this table in dram or cxl"));
+  return absl::FailedPreconditionError(absl::StrCat(
+      "rows of ", stride, " bytes do not fit the nvme tier, whose blocks hold ",
+      kMostBlockBytes - kTrailerBytes, " bytes at most; keep this table in dram or cxl"));
 }
 
 RowFileLayout::RowFileLayout(std::uint32_t stride, std::uint64_t rows)
@@ -128,7 +128,8 @@ std::string RowFileName(const ShardKey& shard) {
 bool ParseRowFileName(std::string_view name, std::string_view suffix, ShardKey* shard) {
   constexpr std::size_t kUidDigits = 32, kShardDigits = 10;
   constexpr std::string_view kExtension = ".rows";
-  if (name.size() != kUidDigits + 1 + kShardDigits + kExtension.size() + suffix.size()) return false;
+  if (name.size() != kUidDigits + 1 + kShardDigits + kExtension.size() + suffix.size())
+    return false;
   if (!TableUid::Parse(name.substr(0, kUidDigits), &shard->table) || name[kUidDigits] != '-')
     return false;
   const std::string_view digits = name.substr(kUidDigits + 1, kShardDigits);

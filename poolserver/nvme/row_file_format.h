@@ -1,8 +1,8 @@
 // The bytes of a row file: one shard of one table on an NVMe device (docs/nvme-format.md). Pure
 // arithmetic, encoding and checking; no file is opened here. Thread-compatible.
 //
-// A file is a sequence of blocks of `block_bytes`: 4096 where a row and a trailer fit, else the next
-// multiple of 4096. No row straddles a block, so one read of one block gives a row.
+// A file is a sequence of blocks of `block_bytes`: 4096 where a row and a trailer fit, else the
+// next multiple of 4096. No row straddles a block, so one read of one block gives a row.
 //
 //   block 0                  header, see RowFileHeader
 //   then data_blocks         rows_per_block rows, `stride` apart; zeros; trailer

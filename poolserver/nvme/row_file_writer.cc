@@ -58,7 +58,8 @@ void RowFileWriter::CopyRows(std::uint64_t slot, std::uint32_t rows, const std::
 
 absl::Status RowFileWriter::Write(std::uint64_t slot, std::uint64_t rows, const std::byte* from) {
   ENGRAM_CHECK(rows > 0 && slot + rows <= layout_.rows());
-  if (failed_) return absl::DataLossError(absl::StrCat("an earlier write to ", partial_, " failed"));
+  if (failed_)
+    return absl::DataLossError(absl::StrCat("an earlier write to ", partial_, " failed"));
   const std::uint64_t stride = layout_.stride(), end = slot + rows;
   absl::Status status;
   for (std::uint64_t at = slot; at < end && status.ok();) {
@@ -155,15 +156,15 @@ absl::Status RowFileWriter::WriteChecksums(std::span<const std::uint32_t> checks
                               checksums.size() - std::size_t{i} * layout_.checksums_per_block()));
     std::memset(bytes, 0, layout_.block_bytes());
     std::memcpy(bytes, some.data(), some.size_bytes());
-    absl::Status ok =
-        WriteBlocks(1 + layout_.data_blocks() + i, {bytes, layout_.block_bytes()});
+    absl::Status ok = WriteBlocks(1 + layout_.data_blocks() + i, {bytes, layout_.block_bytes()});
     if (!ok.ok()) return ok;
   }
   return absl::OkStatus();
 }
 
 absl::Status RowFileWriter::Commit(std::span<const std::uint32_t> checksums) {
-  if (failed_) return absl::DataLossError(absl::StrCat("an earlier write to ", partial_, " failed"));
+  if (failed_)
+    return absl::DataLossError(absl::StrCat("an earlier write to ", partial_, " failed"));
   if (rows_written_ != layout_.rows() || checksums.size() != layout_.checksums()) {
     return absl::InternalError(absl::StrCat(rows_written_.load(), " of ", layout_.rows(),
                                             " rows were written to ", partial_, ", with ",

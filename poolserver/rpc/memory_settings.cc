@@ -33,8 +33,8 @@ absl::Status NotEnough(const std::string& mode, const std::string& setting, Page
   const auto page = static_cast<std::uint64_t>(pages);
   const std::uint64_t needed = (bytes + page - 1) / page;
   return absl::ResourceExhaustedError(absl::StrCat(
-      "--huge-pages ", mode, " with ", setting, " ", FormatSize(bytes), " needs ", needed, " pages of ",
-      FormatSize(page), ", and ", FreePages(pages), " are free; reserve them (",
+      "--huge-pages ", mode, " with ", setting, " ", FormatSize(bytes), " needs ", needed,
+      " pages of ", FormatSize(page), ", and ", FreePages(pages), " are free; reserve them (",
       pages == PageSize::k2MiB
           ? absl::StrCat("sysctl vm.nr_hugepages=", needed)
           : absl::StrCat("echo ", needed,
@@ -63,9 +63,9 @@ absl::Status CheckFits(const Arena::Options& memory) {
                        static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
   const auto there = memory.numa_node < 0 ? machine : fabric::NumaNodeBytes(memory.numa_node);
   if (!there.ok()) {
-    return absl::Status(there.status().code(),
-                        absl::StrCat(memory.capacity_setting, " ", FormatSize(memory.capacity_bytes),
-                                     ": ", there.status().message()));
+    return absl::Status(there.status().code(), absl::StrCat(memory.capacity_setting, " ",
+                                                            FormatSize(memory.capacity_bytes), ": ",
+                                                            there.status().message()));
   }
   if (memory.capacity_bytes <= *there) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
@@ -141,8 +141,8 @@ absl::Status UseCxl(const Settings& settings, Arena::Options* memory) {
 
 std::vector<Setting> MemorySettings() {
   return {
-      Setting::Size("memory", "1GiB",
-                    "Memory for replicas: the dram tier; 0: this node has none.", "0", "64TiB"),
+      Setting::Size("memory", "1GiB", "Memory for replicas: the dram tier; 0: this node has none.",
+                    "0", "64TiB"),
       Setting::Choice("huge_pages", "auto",
                       "auto: 2 MiB pages where reserved, else 4 KiB; 1GiB, 2MiB: these or refuse "
                       "to start; required: either of them or refuse; off: 4 KiB.",

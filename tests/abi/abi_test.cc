@@ -24,6 +24,13 @@ TEST(AbiTest, NullHandlesAreInvalidArguments) {
   EXPECT_EQ(engram_table_get_column(nullptr, 0, nullptr), ENGRAM_INVALID_ARGUMENT);
   EXPECT_EQ(engram_table_get_plane(nullptr, 0, nullptr), ENGRAM_INVALID_ARGUMENT);
   EXPECT_EQ(engram_table_get_stats(nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
+  std::size_t needed = 0;
+  EXPECT_EQ(engram_metrics(nullptr, 1, &needed), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_metrics(nullptr, 0, nullptr), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_metrics(nullptr, 0, &needed), ENGRAM_OK);
+  char text[16];
+  EXPECT_EQ(engram_metrics(text, sizeof text, &needed), ENGRAM_RESOURCE_EXHAUSTED);
+  EXPECT_NE(std::string(engram_last_error()).find("text has 16"), std::string::npos);
   EXPECT_EQ(engram_table_addresses(nullptr, nullptr, nullptr, 0), ENGRAM_INVALID_ARGUMENT);
   EXPECT_EQ(engram_table_read_rows(nullptr, nullptr, nullptr, 0, nullptr, 0),
             ENGRAM_INVALID_ARGUMENT);

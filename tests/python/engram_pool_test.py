@@ -157,6 +157,10 @@ class ReadTest(unittest.TestCase):
             # A row that is wanted twice in a batch may be read once.
             self.assertEqual(over.pop(fabric) + stats["rows_duplicate"], stats["rows_ok"])
             self.assertEqual(set(over.values()), {0})
+            of_table = f'pool="{endpoint}",table="wide@1"'
+            self.assertIn(f'engram_client_rows_total{{{of_table},fabric="{fabric}",outcome="ok"}} {stats["rows_" + fabric]}\n',
+                          engram_pool.metrics())
+        self.assertNotIn('table="wide@1"', engram_pool.metrics())
 
     def test_rows_of_real_text_over_mapped(self):
         self.check_reads(ENDPOINT, "mapped")

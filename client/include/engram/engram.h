@@ -62,6 +62,13 @@ ENGRAM_API const char* engram_last_error(void);
 typedef void (*engram_log_fn)(int level, const char* message, void* user);
 ENGRAM_API void engram_set_log(engram_log_fn log, void* user);
 
+/* What every open table of this process has read, as Prometheus text (engram_client_*,
+ * engram_prefetch_*, engram_map_epoch; labels pool and table), for an engine that serves it beside
+ * its own metrics. A table's counters begin at 0 when it is opened and go with it. *needed becomes
+ * the bytes of the text with its final 0; nothing is written where `bytes` is 0, and `text` may be
+ * NULL then. RESOURCE_EXHAUSTED: `bytes` is less. No call of the data plane waits for it. */
+ENGRAM_API engram_status engram_metrics(char* text, size_t bytes, size_t* needed);
+
 /* ---- pool ---- */
 
 typedef struct engram_pool engram_pool;

@@ -38,6 +38,21 @@ inline std::uint64_t Nanoseconds(std::chrono::nanoseconds time) {
 }
 }  // namespace detail
 
+// engram_metrics: Prometheus text of every open table of this process.
+inline std::string Metrics() {
+  std::string text;
+  while (true) {
+    std::size_t needed = 0;
+    detail::Check(engram_metrics(nullptr, 0, &needed));
+    text.resize(needed + needed / 4);
+    const engram_status status = engram_metrics(text.data(), text.size(), &needed);
+    if (status == ENGRAM_RESOURCE_EXHAUSTED) continue;  // a table was opened meanwhile
+    detail::Check(status);
+    text.resize(needed - 1);
+    return text;
+  }
+}
+
 // Raw token ids of one sequence and what stands before them, oldest first.
 struct TokenInput {
   std::span<const std::int64_t> tokens;

@@ -119,6 +119,7 @@ def _load():
     prototypes = {
         "engram_version": (c.c_char_p, []),
         "engram_last_error": (c.c_char_p, []),
+        "engram_metrics": (c.c_int, [c.c_char_p, c.c_size_t, c.POINTER(c.c_size_t)]),
         "engram_pool_open": (c.c_int, [c.POINTER(PoolOptions), out]),
         "engram_pool_open_tls": (c.c_int, [c.POINTER(PoolOptions), c.POINTER(TlsFiles), out]),
         "engram_pool_close": (None, [handle]),

@@ -5,6 +5,7 @@ import weakref
 from . import _abi
 from ._abi import check, library
 from ._arguments import nanoseconds, text
+from ._errors import ResourceExhausted
 from ._handle import Handle
 from ._table import Table
 
@@ -45,6 +46,19 @@ class Pool:
 
     def __exit__(self, *_):
         self.close()
+
+
+def metrics():
+    """What every open table of this process has read, as Prometheus text, for an engine that serves it beside its own."""
+    needed = c.c_size_t()
+    while True:
+        check(library.engram_metrics(None, 0, c.byref(needed)))
+        out = c.create_string_buffer(needed.value + needed.value // 4)
+        try:
+            check(library.engram_metrics(out, len(out), c.byref(needed)))
+            return out.value.decode()
+        except ResourceExhausted:  # a table was opened meanwhile
+            pass
 
 
 def connect(endpoint=None, **options):

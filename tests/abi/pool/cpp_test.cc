@@ -56,6 +56,10 @@ TEST(CppTest, ReadsStepsIntoTheSlotsOfADestination) {
   }
   steps.Release(ticket);
   EXPECT_EQ(table.stats().layers_ready, kLayers);
+  const std::string metrics = Metrics();
+  EXPECT_NE(metrics.find("table=\"small@1\",outcome=\"ready\"} " + std::to_string(kLayers) + "\n"),
+            std::string::npos)
+      << metrics;
   EXPECT_EQ(table.pending(), std::nullopt);
 }
 

@@ -50,7 +50,8 @@ class OfiDomainsTest : public testing::TestWithParam<const char*> {
     EXPECT_TRUE(region.ok()) << region.status();
     return region.ok() ? *region : ExposedRegion();
   }
-  // What became of a read of the first bytes of `region` by way of `peer`, and the byte that landed.
+  // What became of a read of the first bytes of `region` by way of `peer`, and the byte that
+  // landed.
   std::pair<ReadStatus, std::byte> Read(PeerId peer, const ExposedRegion& region) {
     std::vector<std::byte> landing(64, std::byte{0});
     auto registered = fabric_->Register(landing, {});

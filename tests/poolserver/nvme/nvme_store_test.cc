@@ -57,9 +57,7 @@ class NvmeStoreTest : public ::testing::Test {
     EXPECT_TRUE(Put(*store, key, StoredShard(table, key.shard)).ok());
     return store;
   }
-  std::string PathOf(const ShardKey& key) const {
-    return folder_.path() + "/" + RowFileName(key);
-  }
+  std::string PathOf(const ShardKey& key) const { return folder_.path() + "/" + RowFileName(key); }
 
   DiskFolder folder_;
   std::mutex mutex_;
@@ -79,9 +77,8 @@ void ExpectRight(const StoredShard& shard, const std::vector<std::uint64_t>& off
                  const std::vector<GatheredRow>& rows) {
   for (std::size_t i = 0; i < offsets.size(); ++i) {
     ASSERT_EQ(rows[i].status, ReadStatus::kOk);
-    ASSERT_EQ(std::memcmp(rows[i].bytes.data(), shard.bytes.data() + offsets[i],
-                          rows[i].bytes.size()),
-              0)
+    ASSERT_EQ(
+        std::memcmp(rows[i].bytes.data(), shard.bytes.data() + offsets[i], rows[i].bytes.size()), 0)
         << offsets[i];
   }
 }

@@ -80,8 +80,7 @@ TEST(NvmeRowCache, AScanLeavesWhatIsUsed) {
     for (RowCache::Key key = 0; key < used; ++key) Use(*cache, key);
   for (RowCache::Key key = 1'000'000; key < 1'000'000 + 10 * cache->rows(); ++key) Use(*cache, key);
   std::uint64_t left = 0;
-  for (RowCache::Key key = 0; key < used; ++key)
-    left += cache->Read(key, [](const std::byte*) {});
+  for (RowCache::Key key = 0; key < used; ++key) left += cache->Read(key, [](const std::byte*) {});
   EXPECT_GT(left, used * 95 / 100);
 }
 

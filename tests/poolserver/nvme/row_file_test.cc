@@ -58,8 +58,7 @@ TEST(RowFileLayout, NoRowStraddlesABlock) {
     const RowFileLayout layout(stride, 1000);
     for (std::uint64_t slot = 0; slot < 1000; ++slot) {
       ASSERT_LE(layout.OffsetInBlock(slot) + stride, layout.block_bytes() - kTrailerBytes);
-      ASSERT_EQ(layout.FirstRowOf(layout.BlockOf(slot)) +
-                    layout.OffsetInBlock(slot) / stride,
+      ASSERT_EQ(layout.FirstRowOf(layout.BlockOf(slot)) + layout.OffsetInBlock(slot) / stride,
                 slot);
     }
     EXPECT_EQ(layout.block_bytes() % 4096, 0u);
@@ -83,23 +82,23 @@ TEST(RowFileName, RoundTripsAndRefusesOthers) {
   EXPECT_TRUE(ParseRowFileName(RowFileName(key), "", &parsed));
   EXPECT_EQ(parsed, key);
   EXPECT_TRUE(ParseRowFileName(RowFileName(key) + kPartialSuffix, kPartialSuffix, &parsed));
-  for (const std::string& name :
-       {std::string("LOCK"), RowFileName(key) + "x", "x" + RowFileName(key),
-        RowFileName(key) + kPartialSuffix, std::string("abababababababababababababababab-00000000x2.rows")})
+  for (const std::string& name : {std::string("LOCK"), RowFileName(key) + "x",
+                                  "x" + RowFileName(key), RowFileName(key) + kPartialSuffix,
+                                  std::string("abababababababababababababababab-00000000x2.rows")})
     EXPECT_FALSE(ParseRowFileName(name, "", &parsed)) << name;
 }
 
 TEST_F(RowFileTest, GivesBackWhatWasWrittenInPiecesOfAnySize) {
   const TableRecord table = SmallTable(3000);
   const StoredShard shard(table, ShardIndex(0));
-  auto writer =
-      RowFileWriter::Create(&Disk::System(), PathOf("a"), HeaderOfShard(table, shard));
+  auto writer = RowFileWriter::Create(&Disk::System(), PathOf("a"), HeaderOfShard(table, shard));
   ASSERT_TRUE(writer.ok()) << writer.status();
   std::vector<std::uint64_t> firsts;
   for (std::uint64_t first = 0; first < 3000; first += 7 + first % 300) firsts.push_back(first);
   for (std::size_t i = firsts.size(); i > 0; --i) {  // backwards
     const std::uint64_t end = i == firsts.size() ? 3000 : firsts[i];
-    ASSERT_TRUE((*writer)->Write(firsts[i - 1], end - firsts[i - 1], shard.row(firsts[i - 1])).ok());
+    ASSERT_TRUE(
+        (*writer)->Write(firsts[i - 1], end - firsts[i - 1], shard.row(firsts[i - 1])).ok());
   }
   EXPECT_THAT(folder_.Names(), ElementsAre("a.partial"));
   ASSERT_TRUE((*writer)->Commit(shard.crcs).ok());
@@ -119,8 +118,7 @@ TEST_F(RowFileTest, AWriterThatIsGivenUpLeavesNothing) {
   const TableRecord table = SmallTable(600);
   const StoredShard shard(table, ShardIndex(0));
   {
-    auto writer =
-        RowFileWriter::Create(&Disk::System(), PathOf("a"), HeaderOfShard(table, shard));
+    auto writer = RowFileWriter::Create(&Disk::System(), PathOf("a"), HeaderOfShard(table, shard));
     ASSERT_TRUE(writer.ok());
     ASSERT_TRUE((*writer)->Write(0, 256, shard.bytes.data()).ok());
     EXPECT_EQ((*writer)->Commit(shard.crcs).code(), absl::StatusCode::kInternal);
@@ -192,9 +190,8 @@ TEST_F(RowFileTest, ADamagedOrShortHeaderIsDataLoss) {
   EXPECT_EQ(RowFile::Open(&Disk::System(), PathOf("a"), header).status().code(),
             absl::StatusCode::kDataLoss);
   ASSERT_EQ(truncate(PathOf("a").c_str(), 512), 0);
-  EXPECT_THAT(
-      std::string(RowFile::Open(&Disk::System(), PathOf("a"), header).status().message()),
-      HasSubstr("too short"));
+  EXPECT_THAT(std::string(RowFile::Open(&Disk::System(), PathOf("a"), header).status().message()),
+              HasSubstr("too short"));
 }
 
 TEST_F(RowFileTest, AFileSystemWithoutDirectIoIsRefused) {
