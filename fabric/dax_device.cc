@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <fstream>
 #include <iterator>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 
@@ -24,9 +25,25 @@ bool ReadAttribute(const std::string& path, std::int64_t* value) {
   return static_cast<bool>(in >> *value);
 }
 
+constexpr std::string_view kFilePrefix = "file:";
+
+absl::StatusOr<DaxDescription> DescribeFile(const std::string& path) {
+  struct stat file {};
+  if (stat(path.c_str(), &file) != 0) {
+    return absl::NotFoundError(absl::StrCat(std::string(kFilePrefix), path, ": ", strerror(errno)));
+  }
+  if (!S_ISREG(file.st_mode) || file.st_size % kSmallPage != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        std::string(kFilePrefix), path, " is not a file of whole pages of 4 KiB that could stand "
+        "for a device"));
+  }
+  return DaxDescription{path, static_cast<std::uint64_t>(file.st_size), kSmallPage, -1};
+}
+
 }  // namespace
 
 absl::StatusOr<DaxDescription> DescribeDax(const std::string& path, const std::string& root) {
+  if (path.rfind(kFilePrefix, 0) == 0) return DescribeFile(path.substr(kFilePrefix.size()));
   const std::string name = path.substr(path.rfind('/') + 1);
   const std::string folder = absl::StrCat(root, "/sys/bus/dax/devices/", name, "/");
   DaxDescription device{path, 0, 0, -1};

@@ -1,9 +1,10 @@
 // Memory of a DAX character device (/dev/dax0.0): CXL-attached or persistent memory that the kernel
 // hands out directly, mapped whole into this process and given out in pieces.
 //
-// The device has one owner at a time: flock on its node refuses a second process of this host. It
-// does not refuse other hosts that have the device attached. What lies on it outlives the process
-// and is never taken for anything: a piece holds garbage until its owner has filled it.
+// The device has one owner at a time: flock on its node refuses a second process of this host. Other
+// hosts that have the device attached are kept away by its superblock (fabric/dax/owned_device.h).
+// What lies on it outlives the process and is never taken for anything: a piece holds garbage until
+// its owner has filled it.
 #pragma once
 
 #include <cstddef>
@@ -27,7 +28,8 @@ struct DaxDescription {
 
 // What the kernel says of a device. InvalidArgument: it is not a DAX device (a file, a block
 // device); NotFound: it is not there, or is in system-ram mode, and what to do. `root` is a prefix
-// of /sys and /dev: empty on a real machine.
+// of /sys and /dev: empty on a real machine. "file:PATH" is a file in the place of a device, with
+// pages of 4 KiB: everything can be tried out on it, by processes of one host.
 absl::StatusOr<DaxDescription> DescribeDax(const std::string& path, const std::string& root = "");
 
 // Thread-safe.

@@ -37,7 +37,7 @@ struct SlabOptions {
 class DaxDevice;
 
 // One fixed-size memfd, mapped read-write in its owner; or a piece of a DAX device, which cannot be
-// sealed and is not passed to other processes. Thread-compatible.
+// sealed and which readers map by themselves (fabric/dax/). Thread-compatible.
 class Slab {
  public:
   // Creates, binds, populates and seals. ResourceExhausted names the memory wanted, what is there

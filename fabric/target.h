@@ -32,6 +32,7 @@ struct ExposedMemory {
   std::uint64_t length = 0;
   std::uint32_t alignment =
       1;  // reads start at multiples of this (the stride), where the fabric checks it
+  ShardKey shard = {};  // whose replica it is, for those who look at the memory by itself
 };
 
 // InvalidArgument unless `memory` lies inside its slab.

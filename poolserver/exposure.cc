@@ -31,7 +31,7 @@ absl::StatusOr<std::vector<GrantPath>> Exposure::Expose(const ShardKey& shard, T
   for (std::size_t i = 0; i < targets_.size(); ++i) {
     fabric::Target& target = *targets_[i];
     if (!target.Reaches(*place.slab)) continue;
-    auto region = target.Expose({place.slab, place.offset, place.length, stride});
+    auto region = target.Expose({place.slab, place.offset, place.length, stride, shard});
     if (!region.ok()) {
       for (const Key& done : exposed.keys) done.target->Hide(done.key);
       return absl::Status(region.status().code(),

@@ -16,25 +16,23 @@
 namespace engram::fabric {
 namespace {
 
-using mapped::MappedPeer;
-
 constexpr Duration kImportPatience = std::chrono::seconds(5);
 
 class MappedFabric final : public Fabric {
  public:
+  explicit MappedFabric(dax::DeviceFinder devices) : devices_(std::move(devices)) {}
+
   const FabricInfo& info() const override { return info_; }
 
   absl::StatusOr<PeerId> AddPeer(const PeerAddress& address, Instant deadline) override {
-    auto peer = MappedPeer::Connect(address, deadline);
-    if (!peer.ok()) return peer.status();
-    MutexLock lock(&mutex_);
-    const PeerId id(next_++);
-    peers_[id] = *std::move(peer);
-    return id;
+    if (dax::ParseDeviceAddress(address.path.address)) {
+      return Keep(dax::DevicePeer::Attach(address, devices_));
+    }
+    return Keep(mapped::MappedPeer::Connect(address, deadline));
   }
 
   void RemovePeer(PeerId peer) override {
-    std::shared_ptr<MappedPeer> last;  // unmaps outside the lock
+    std::shared_ptr<mapped::Peer> last;  // unmaps outside the lock
     MutexLock lock(&mutex_);
     const auto found = peers_.find(peer);
     if (found == peers_.end()) return;
@@ -43,7 +41,7 @@ class MappedFabric final : public Fabric {
   }
 
   absl::StatusOr<RemoteRegion> Import(const RemoteRegion& granted) override {
-    const std::shared_ptr<MappedPeer> peer = Find(granted.peer);
+    const std::shared_ptr<mapped::Peer> peer = Find(granted.peer);
     if (peer == nullptr) {
       return absl::UnavailableError(absl::StrCat("peer ", granted.peer.value(), " is gone"));
     }
@@ -53,7 +51,7 @@ class MappedFabric final : public Fabric {
   }
 
   void Release(const RemoteRegion& imported) override {
-    const std::shared_ptr<MappedPeer> peer = Find(imported.peer);
+    const std::shared_ptr<mapped::Peer> peer = Find(imported.peer);
     if (peer != nullptr && imported.key == key_) peer->Release(imported.address);
   }
 
@@ -68,17 +66,27 @@ class MappedFabric final : public Fabric {
   }
 
  private:
-  std::shared_ptr<MappedPeer> Find(PeerId id) {
+  template <class Peer>
+  absl::StatusOr<PeerId> Keep(absl::StatusOr<std::shared_ptr<Peer>> peer) {
+    if (!peer.ok()) return peer.status();
+    MutexLock lock(&mutex_);
+    const PeerId id(next_++);
+    peers_[id] = *std::move(peer);
+    return id;
+  }
+
+  std::shared_ptr<mapped::Peer> Find(PeerId id) {
     MutexLock lock(&mutex_);
     const auto found = peers_.find(id);
     return found == peers_.end() ? nullptr : found->second;
   }
 
   const FabricInfo info_ = MappedInfo();
+  const dax::DeviceFinder devices_;
   const std::uint64_t key_ = SystemRandom().Next();
   Mutex mutex_;
   std::uint32_t next_ ABSL_GUARDED_BY(mutex_) = 1;
-  std::map<PeerId, std::shared_ptr<MappedPeer>> peers_ ABSL_GUARDED_BY(mutex_);
+  std::map<PeerId, std::shared_ptr<mapped::Peer>> peers_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace
@@ -95,6 +103,8 @@ FabricInfo MappedInfo() {
   return info;
 }
 
-std::unique_ptr<Fabric> OpenMappedFabric() { return std::make_unique<MappedFabric>(); }
+std::unique_ptr<Fabric> OpenMappedFabric(dax::DeviceFinder devices) {
+  return std::make_unique<MappedFabric>(std::move(devices));
+}
 
 }  // namespace engram::fabric

@@ -12,23 +12,22 @@
 #include "engram/clock.h"
 #include "engram/mutex.h"
 #include "fabric/fabric.h"
+#include "fabric/mapped/peer.h"
 #include "fabric/mapped/wire.h"
 
 namespace engram::fabric::mapped {
 
-class MappedPeer {
+class MappedPeer final : public Peer {
  public:
   // Errors as Fabric::AddPeer.
   static absl::StatusOr<std::shared_ptr<MappedPeer>> Connect(const PeerAddress& address,
                                                              Instant deadline);
-  ~MappedPeer();
+  ~MappedPeer() override;
 
-  // Where `granted` lies in this process. Each success takes one Release.
-  // PermissionDenied: the node does not grant it; Unavailable: the node is gone;
   // FailedPrecondition: the descriptor that came is not a sealed, read-only slab of the said
   // length.
-  absl::StatusOr<std::uint64_t> Import(const RemoteRegion& granted, Instant deadline);
-  void Release(std::uint64_t address);
+  absl::StatusOr<std::uint64_t> Import(const RemoteRegion& granted, Instant deadline) override;
+  void Release(std::uint64_t address) override;
 
  private:
   struct Mapping {

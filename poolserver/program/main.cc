@@ -2,6 +2,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <string>
@@ -62,6 +63,33 @@ int Wait(PoolNode& node, ExitReason& exit, const sigset_t& signals) {
   }
 }
 
+// Readers of earlier owners of the devices may hold leases: nothing is written before they end.
+// -1: it may start; else the program's exit code.
+int AwaitDevices(const PoolNodeOptions& options, const sigset_t& signals) {
+  Duration wait{};
+  for (const auto& device : options.targets.devices) {
+    wait = std::max(wait, device->wait());
+    Log(absl::StrCat(device->memory()->description().path, ": device ", device->uuid().Hex(), ", ",
+                     device->found(),
+                     device->wait() > Duration::zero()
+                         ? absl::StrCat("; waits ", FormatDuration(device->wait()),
+                                        " until no reader of its owner can hold a lease")
+                         : ""));
+  }
+  const Instant end = SystemClock::Get().Now() + wait;
+  while (SystemClock::Get().Now() < end) {
+    timespec second{1, 0};
+    if (sigtimedwait(&signals, nullptr, &second) > 0) return 0;
+    for (const auto& device : options.targets.devices) {
+      if (const absl::Status quiet = device->StillQuiet(); !quiet.ok()) {
+        std::cerr << "engram-poolserver: --cxl-devices " << quiet.message() << "\n";
+        return 1;
+      }
+    }
+  }
+  return -1;
+}
+
 int Main(int argc, char** argv) {
   SetLogName("engram-poolserver");
   // gRPC logs every connection attempt by itself; what matters reaches the log as our own lines.
@@ -81,6 +109,7 @@ int Main(int argc, char** argv) {
     std::cerr << "engram-poolserver: " << options.status().message() << "\n";
     return 2;
   }
+  if (const int code = AwaitDevices(*options, signals); code >= 0) return code;
   ExitReason exit;
   auto node = PoolNode::Start(*options, [&exit](const absl::Status& why) { exit.Set(why); });
   if (!node.ok()) {

@@ -76,26 +76,35 @@ absl::Status CheckFits(const Arena::Options& memory) {
 }
 
 // Opens the devices; their alignment decides the pages.
-absl::Status UseDevices(const std::vector<std::string>& paths, Arena::Options* memory) {
+using OwnedDevices = std::vector<std::shared_ptr<fabric::dax::OwnedDevice>>;
+
+// Opens one and judges its superblock; nothing is written to it yet.
+absl::StatusOr<std::shared_ptr<fabric::dax::OwnedDevice>> OpenDevice(const std::string& path,
+                                                                     const Settings& settings) {
+  auto described = fabric::DescribeDax(path);
+  if (!described.ok()) return described.status();
+  return fabric::dax::OwnedDevice::Open(
+      *described, {NodeId{settings.Text("node_id")}, settings.Time("lease"),
+                   settings.List("take_over_device")});
+}
+
+absl::Status UseDevices(const Settings& settings, Arena::Options* memory, OwnedDevices* devices) {
   std::uint64_t bytes = 0;
   memory->pages = PageSize::k4KiB;
-  for (const std::string& path : paths) {
-    auto described = fabric::DescribeDax(path);
-    absl::Status refused = described.status();
-    if (refused.ok()) {
-      auto device = fabric::DaxDevice::Open(*described);
-      refused = device.status();
-      if (device.ok()) memory->devices.push_back(*std::move(device));
+  for (const std::string& path : settings.List("cxl_devices")) {
+    auto device = OpenDevice(path, settings);
+    if (!device.ok()) {
+      return absl::Status(device.status().code(),
+                          absl::StrCat("--cxl-devices ", device.status().message()));
     }
-    if (!refused.ok()) {
-      return absl::Status(refused.code(), absl::StrCat("--cxl-devices ", refused.message()));
-    }
-    bytes += described->bytes;
+    bytes += (*device)->capacity();
     for (PageSize pages : {PageSize::k2MiB, PageSize::k1GiB}) {
-      if (described->alignment >= static_cast<std::uint64_t>(pages)) {
+      if ((*device)->memory()->description().alignment >= static_cast<std::uint64_t>(pages)) {
         memory->pages = std::max(memory->pages, pages);
       }
     }
+    memory->devices.push_back((*device)->memory());
+    devices->push_back(*std::move(device));
   }
   if (memory->capacity_bytes == 0) memory->capacity_bytes = bytes;
   if (memory->capacity_bytes <= bytes) return absl::OkStatus();
@@ -110,7 +119,7 @@ absl::Status UseKernelMemory(const Settings& settings, Arena::Options* memory) {
   return SetPages(settings.Text("huge_pages"), memory);
 }
 
-absl::Status UseCxl(const Settings& settings, Arena::Options* memory) {
+absl::Status UseCxl(const Settings& settings, Arena::Options* memory, OwnedDevices* owned) {
   memory->tier = Tier::kCxl;
   memory->capacity_setting = "--cxl-memory";
   memory->capacity_bytes = settings.Size("cxl_memory");
@@ -122,7 +131,7 @@ absl::Status UseCxl(const Settings& settings, Arena::Options* memory) {
         "--cxl-devices and --cxl-numa-node are two forms of one tier: the device is either in "
         "devdax mode or system RAM; give one of them");
   }
-  if (!devices.empty()) return UseDevices(devices, memory);
+  if (!devices.empty()) return UseDevices(settings, memory, owned);
   if (memory->numa_node < 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("--cxl-memory ", FormatSize(memory->capacity_bytes),
@@ -162,7 +171,12 @@ std::vector<Setting> MemorySettings() {
                        "-1", "1023"),
       Setting::List("cxl_devices", "",
                     "DAX devices that are CXL memory: /dev/dax0.0,/dev/dax1.0, together one cxl "
-                    "tier. Tables there must be sealed."),
+                    "tier; file:PATH is a file in the place of one, to try it out. Tables there "
+                    "must be sealed."),
+      Setting::List("take_over_device", "",
+                    "Take a device of --cxl-devices from another node, OWNER@INCARNATION as its "
+                    "superblock names it, or unreadable where it names none. Only when that node "
+                    "is stopped and its host fenced."),
       Setting::Size("cxl_read_rate", "0",
                     "Bytes per second that readers can have of the cxl tier together; 0: not "
                     "known.",
@@ -182,7 +196,8 @@ std::vector<Setting> MemorySettings() {
   };
 }
 
-absl::StatusOr<std::vector<Arena::Options>> MemoryTiersFrom(const Settings& settings) {
+absl::StatusOr<std::vector<Arena::Options>> MemoryTiersFrom(const Settings& settings,
+                                                            OwnedDevices* devices) {
   std::vector<Arena::Options> tiers;
   Arena::Options dram;
   dram.capacity_bytes = settings.Size("memory");
@@ -197,7 +212,7 @@ absl::StatusOr<std::vector<Arena::Options>> MemoryTiersFrom(const Settings& sett
   const bool wanted = settings.Size("cxl_memory") > 0 || settings.Integer("cxl_numa_node") >= 0 ||
                       !settings.List("cxl_devices").empty();
   if (wanted) {
-    if (absl::Status ok = UseCxl(settings, &cxl); !ok.ok()) return ok;
+    if (absl::Status ok = UseCxl(settings, &cxl, devices); !ok.ok()) return ok;
     tiers.push_back(std::move(cxl));
   }
   return tiers;

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "engram/settings/settings.h"
+#include "fabric/dax/owned_device.h"
 #include "poolserver/arena.h"
 
 namespace engram::poolserver {
@@ -14,6 +15,8 @@ std::vector<Setting> MemorySettings();
 
 // Fastest first. InvalidArgument, ResourceExhausted or what a device refuses with: names the
 // setting, its value, the limit and the next step.
-absl::StatusOr<std::vector<Arena::Options>> MemoryTiersFrom(const Settings& settings);
+// `devices`: those that tiers lie on, in force once they are claimed (fabric/dax/owned_device.h).
+absl::StatusOr<std::vector<Arena::Options>> MemoryTiersFrom(
+    const Settings& settings, std::vector<std::shared_ptr<fabric::dax::OwnedDevice>>* devices);
 
 }  // namespace engram::poolserver

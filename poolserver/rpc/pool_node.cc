@@ -74,6 +74,7 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
   if (absl::Status ok = node->OpenTiers(options); !ok.ok()) return ok;
   TargetSettings wanted = options.targets;
   wanted.insecure_listen = insecure;
+  wanted.device_lost = exit;
   auto targets = OpenTargets(wanted);
   if (!targets.ok()) return targets.status();
   node->stream_ = targets->stream;

@@ -140,13 +140,13 @@ absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
   out.health_listen = settings.Text("health_listen");
   out.lease = settings.Time("lease");
   out.max_sessions = static_cast<std::size_t>(settings.Integer("max_sessions"));
-  auto memory = MemoryTiersFrom(settings);
+  out.targets = TargetsFrom(settings);
+  auto memory = MemoryTiersFrom(settings, &out.targets.devices);
   if (!memory.ok()) return memory.status();
   out.memory = *std::move(memory);
   out.loading.threads = static_cast<std::uint32_t>(settings.Integer("load_threads"));
   out.move_rate = settings.Size("move_rate");
   out.scrub_rate = settings.Size("scrub_rate");
-  out.targets = TargetsFrom(settings);
   out.targets.mappable = std::any_of(out.memory.begin(), out.memory.end(),
                                      [](const auto& tier) { return tier.devices.empty(); });
   return out;

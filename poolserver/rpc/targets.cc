@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "fabric/dax/device_target.h"
 #include "fabric/mapped/mapped_target.h"
 #include "fabric/ofi/ofi_target.h"
 #include "fabric/ucx/ucx_target.h"
@@ -20,7 +21,6 @@ namespace {
 absl::StatusOr<std::vector<FabricKind>> WantedFabrics(const TargetSettings& settings) {
   const std::vector<std::string>& names = settings.fabrics;
   if (names == std::vector<std::string>{"auto"}) {
-    if (!settings.mappable) return std::vector<FabricKind>{FabricKind::kStream};
     return std::vector<FabricKind>{FabricKind::kMapped, FabricKind::kStream};
   }
   std::vector<FabricKind> out;
@@ -31,19 +31,29 @@ absl::StatusOr<std::vector<FabricKind>> WantedFabrics(const TargetSettings& sett
           "--fabrics ", absl::StrJoin(names, ","), ": \"", name,
           "\" is not a fabric of this program; use auto, or some of mapped, stream, ofi, ucx"));
     }
-    if (*kind == FabricKind::kMapped && !settings.mappable) {
-      return absl::InvalidArgumentError(
-          "--fabrics mapped and no memory of the kernel: a device cannot be sealed against its "
-          "readers, so it is not mapped into them; use stream, ofi or ucx, or give --memory a "
-          "size");
-    }
     if (std::find(out.begin(), out.end(), *kind) == out.end()) out.push_back(*kind);
+  }
+  if (!settings.devices.empty() &&
+      std::find(out.begin(), out.end(), FabricKind::kMapped) == out.end()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--fabrics ", absl::StrJoin(names, ","),
+        " with --cxl-devices: add mapped, which keeps the superblocks of devices; clients that have "
+        "not attached them take the other fabrics"));
   }
   if (out.empty()) {
     return absl::InvalidArgumentError(
         "--fabrics is empty; use auto, or some of mapped, stream, ofi, ucx");
   }
   return out;
+}
+
+absl::Status OpenDevices(const TargetSettings& settings, OpenedTargets* out) {
+  for (const auto& device : settings.devices) {
+    auto target = fabric::dax::OpenDeviceTarget({device, settings.device_lost});
+    if (!target.ok()) return target.status();
+    out->targets.push_back(*std::move(target));
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<fabric::Target>> OpenMapped(const TargetSettings& settings) {
@@ -112,9 +122,12 @@ absl::Status OpenUcx(const TargetSettings& settings, OpenedTargets* out) {
 
 absl::Status OpenOne(FabricKind kind, const TargetSettings& settings, OpenedTargets* out) {
   if (kind == FabricKind::kMapped) {
-    auto target = OpenMapped(settings);
-    if (!target.ok()) return target.status();
-    out->targets.push_back(*std::move(target));
+    if (settings.mappable) {
+      auto target = OpenMapped(settings);
+      if (!target.ok()) return target.status();
+      out->targets.push_back(*std::move(target));
+    }
+    return OpenDevices(settings, out);
   } else if (kind == FabricKind::kStream) {
     auto target = OpenStream(settings);
     if (!target.ok()) return target.status();

@@ -1,11 +1,13 @@
 // Opens the fabrics that a pool node was asked to serve on. Free functions: Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "fabric/dax/owned_device.h"
 #include "fabric/fabric.h"
 #include "fabric/stream/stream_target.h"
 #include "fabric/target.h"
@@ -26,8 +28,12 @@ struct TargetSettings {
   std::string ucx_transports;          // as UCX_TLS; empty: UCX chooses
   std::string ucx_devices = "lo";      // as UCX_NET_DEVICES
   std::string ucx_host = "127.0.0.1";  // where ucx listens
-  // False: nothing of this node's could be mapped by another process; auto is then stream alone.
+  // Some memory of this node is the kernel's: other processes of this host map it.
   bool mappable = true;
+  // Where slabs lie, when they are no memfds: `mapped` then means that readers map these.
+  std::vector<std::shared_ptr<fabric::dax::OwnedDevice>> devices;
+  // One of them was claimed by another node; see fabric/dax/device_target.h.
+  std::function<void(const absl::Status&)> device_lost = nullptr;
   fabric::WaitMode wait;
 };
 

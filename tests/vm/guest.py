@@ -31,7 +31,7 @@ class Machine:
 
 
 class Guest:
-    def __init__(self, machine, kernel, initramfs, work, shell=False):
+    def __init__(self, machine, kernel, initramfs, work, shell=False, skip=""):
         self.machine = machine
         self.work = pathlib.Path(work)
         self.work.mkdir(parents=True, exist_ok=True)
@@ -42,6 +42,8 @@ class Guest:
             words += f" role={machine.role}"
         if shell:
             words += " shell=1"
+        if skip:
+            words += f" skip={skip}"
         console = ["-serial", "mon:stdio"] if shell else ["-serial", f"file:{self.work / 'console'}"]
         # Never KVM: what /dev/kvm is on such machines differs, and a guest that hangs says nothing.
         self.command = [

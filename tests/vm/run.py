@@ -20,6 +20,7 @@ def arguments():
     parser.add_argument("suite", nargs="*", help=f"of {', '.join(suites.SUITES)} (default: {' '.join(suites.DEFAULT)})")
     parser.add_argument("--all", action="store_true", help="every suite")
     parser.add_argument("--keep", action="store_true", help="keep consoles, disks and command lines in build/vm/SUITE")
+    parser.add_argument("--skip", default="", metavar="WORD,...", help="leave out the cases whose names have one of these words")
     parser.add_argument("--shell", action="store_true", help="a shell on the console when the (one) suite is over")
     wanted = parser.parse_args()
     unknown = [name for name in wanted.suite if name not in suites.SUITES]
@@ -33,7 +34,7 @@ def arguments():
     return wanted
 
 
-def run_suite(name, work, the_kernel, initramfs, shell):
+def run_suite(name, work, the_kernel, initramfs, wanted):
     """Starts the suite's guests one after the other, waits for them; their cases."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -41,7 +42,7 @@ def run_suite(name, work, the_kernel, initramfs, shell):
     try:
         for machine in suites.SUITES[name](work):
             folder = work / (machine.role or "guest")
-            guests.append(Guest(machine, the_kernel, initramfs, folder, shell).start(shell))
+            guests.append(Guest(machine, the_kernel, initramfs, folder, wanted.shell, wanted.skip).start(wanted.shell))
             time.sleep(0.3)  # the first one listens for the second
         shown = 0
         while any([guest.running() for guest in guests]):
@@ -89,7 +90,7 @@ def main():
     try:
         for name in wanted.suite:
             started = time.monotonic()
-            these = run_suite(name, cache / name, the_kernel, initramfs, wanted.shell)
+            these = run_suite(name, cache / name, the_kernel, initramfs, wanted)
             cases += these
             failed = any(case.outcome == "FAIL" for case in these)
             if failed:

@@ -15,18 +15,36 @@ refuse() {
   return 1
 }
 
+# Whether one of the words of --skip is in a case's name.
+is_left_out() {
+  local word
+  for word in $(echo "$skip" | tr , ' '); do
+    case "$1" in *"$word"*) return 0 ;; esac
+  done
+  return 1
+}
+
 # case_of "name" function...: runs it; 0 passes, 77 skips, anything else fails and its output is shown.
 case_of() {
   local name=$1 outcome code
   shift
+  if is_left_out "$name"; then
+    say "case $(uptime_seconds) $name"
+    say "end $(uptime_seconds) skip left out by --skip"
+    return 0
+  fi
   say "case $(uptime_seconds) $name"
   : >/tmp/detail
   "$@" >/tmp/case.log 2>&1
   code=$?
   cat /tmp/case.log
+  if [ -e /tmp/node.ended ]; then
+    printf '%s' " (the pool node ended with status $(cat /tmp/node.ended))" >>/tmp/detail
+    code=1
+  fi
   case $code in 0) outcome=pass ;; 77) outcome=skip ;; *) outcome=FAIL ;; esac
   if [ $outcome = FAIL ]; then
-    dmesg | grep -E 'segfault|traps:|Out of memory|invalid opcode' >/tmp/kernel.program.log
+    dmesg | grep -E -A 12 'segfault|traps:|Out of memory|invalid opcode|fatal signal' >/tmp/kernel.program.log
     for log in /tmp/case.log /tmp/*.program.log; do
       [ -s "$log" ] || continue
       say "log --- $log"

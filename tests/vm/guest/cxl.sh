@@ -47,13 +47,12 @@ unsealed_table() {
 }
 
 make_numa_node() {
-  kill "$(cat /tmp/node.pid)" && wait_until 20 is_gone "$(cat /tmp/node.pid)" || return 1
+  stop_node || refuse "the node does not stop" || return 1
   daxctl reconfigure-device --mode=system-ram --force dax0.0 || refuse "no system RAM" || return 1
   numactl -H
   wait_until 10 grep -q 1 /sys/devices/system/node/has_memory || return 1
   detail "$(numactl -H | grep 'node 1 size'), cpus:$(cat /sys/devices/system/node/node1/cpulist)"
 }
-is_gone() { [ ! -e "/proc/$1" ]; }
 
 # The node itself asks the kernel (move_pages) where each page lies, and refuses to serve from elsewhere.
 node_on_numa() {

@@ -10,15 +10,27 @@ start_controller() {
   wait_until 60 engramctl get nodes >/dev/null 2>&1
 }
 
-# start_node ADDRESS flags...: its process id is in /tmp/node.pid.
+# start_node ADDRESS flags...: its process id is in /tmp/node.pid; once it has ended, its exit status is in /tmp/node.ended
+# (128 and more: the number of a signal) and case_of tells it.
 start_node() {
   local address=$1
   shift
-  engram-poolserver --node-id node-a --controller "$ENGRAM_ENDPOINT" --listen "$address:0" --stream-listen "$address:0" \
-    --insecure-listen --lease ${LEASE}s --scrub-rate 0 "$@" >/tmp/node.program.log 2>&1 &
-  echo $! >/tmp/node.pid
-  wait_until 60 grep -q "serves at" /tmp/node.program.log || return 1
+  rm -f /tmp/node.ended /tmp/node.pid
+  {
+    engram-poolserver --node-id node-a --controller "$ENGRAM_ENDPOINT" --listen "$address:0" \
+      --stream-listen "$address:0" --insecure-listen --lease ${LEASE}s --scrub-rate 0 "$@" >/tmp/node.program.log 2>&1 &
+    echo $! >/tmp/node.pid
+    wait $!
+    echo $? >/tmp/node.ended
+  } &
+  wait_until 60 node_serves_or_ended
   grep "serves at" /tmp/node.program.log
+}
+node_serves_or_ended() { [ -e /tmp/node.ended ] || grep -q "serves at" /tmp/node.program.log; }
+# An end that is wanted.
+stop_node() {
+  kill -CONT "$(cat /tmp/node.pid)"
+  kill "$@" "$(cat /tmp/node.pid)" && wait_until 30 test -e /tmp/node.ended && rm /tmp/node.ended
 }
 
 load_table() {

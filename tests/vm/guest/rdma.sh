@@ -67,11 +67,25 @@ lease_ends() {
   detail "no row after $LEASE s without renewal; readable again $(answer ms) ms after the node woke"
 }
 
+# A node outlives readers that give up in the middle of connecting.
+impatient_readers() {
+  local limit round=0
+  kill -CONT "$(cat /tmp/node.pid)"
+  for limit in 20 50 100 150 200 300 400 600 800 1200 20 50 100 150 200 300 400 600 800 1200; do
+    round=$((round + 1))
+    echo "read 64 1" | ENGRAM_OFI_PROVIDER="verbs;ofi_rxm" ENGRAM_VM_REACH_MS=$limit timeout -s KILL 4 \
+      engram_vm_reader "$ENGRAM_ENDPOINT" $TABLE ofi >/tmp/impatient.out 2>&1
+    [ -e /tmp/node.ended ] && refuse "the node ended in round $round, limit $limit ms" && return 1
+  done
+  ask verbs again 256 60 || refuse "$(cat /tmp/answer)" || return 1
+  detail "$round readers that gave up after 20 to 1200 ms; the node serves"
+}
+
 link_flap() {
   kill -CONT "$(cat /tmp/node.pid)"
   ask verbs again 256 60 || return 1
   (sleep 1 && ip link set eth0 down && sleep 3 && ip link set eth0 up) &
-  ask verbs again 40000 90 || refuse "$(cat /tmp/answer)" || return 1
+  ask verbs again 40000 30 || { rdma resource show qp; rdma resource show cm_id; rdma link; refuse "$(cat /tmp/answer)"; } || return 1
   wait $!
   ask verbs again 2000 60 || refuse "after: $(cat /tmp/answer)" || return 1
   detail "40000 rows right around 3 s without link, $(answer tries) tries"
@@ -83,6 +97,7 @@ case_of "a pool over verbs" pool_over_verbs && {
   case_of "10,000 rows of a frozen node" frozen_node
   case_of "a frozen node over stream" frozen_node_over_stream
   case_of "the lease ends the reads" lease_ends
+  case_of "readers that give up while they connect" impatient_readers
   case_of "link down under reads" link_flap
 }
 case_of "conformance of ofi over verbs" conformance ofi_verbs
