@@ -33,9 +33,10 @@ absl::StatusOr<DaxDescription> DescribeFile(const std::string& path) {
     return absl::NotFoundError(absl::StrCat(std::string(kFilePrefix), path, ": ", strerror(errno)));
   }
   if (!S_ISREG(file.st_mode) || file.st_size % kSmallPage != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        std::string(kFilePrefix), path, " is not a file of whole pages of 4 KiB that could stand "
-        "for a device"));
+    return absl::InvalidArgumentError(
+        absl::StrCat(std::string(kFilePrefix), path,
+                     " is not a file of whole pages of 4 KiB that could stand "
+                     "for a device"));
   }
   return DaxDescription{path, static_cast<std::uint64_t>(file.st_size), kSmallPage, -1};
 }

@@ -1,10 +1,10 @@
 // Memory of a DAX character device (/dev/dax0.0): CXL-attached or persistent memory that the kernel
 // hands out directly, mapped whole into this process and given out in pieces.
 //
-// The device has one owner at a time: flock on its node refuses a second process of this host. Other
-// hosts that have the device attached are kept away by its superblock (fabric/dax/owned_device.h).
-// What lies on it outlives the process and is never taken for anything: a piece holds garbage until
-// its owner has filled it.
+// The device has one owner at a time: flock on its node refuses a second process of this host.
+// Other hosts that have the device attached are kept away by its superblock
+// (fabric/dax/owned_device.h). What lies on it outlives the process and is never taken for
+// anything: a piece holds garbage until its owner has filled it.
 #pragma once
 
 #include <cstddef>

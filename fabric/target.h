@@ -30,8 +30,8 @@ struct ExposedMemory {
   const Slab* slab = nullptr;
   std::uint64_t offset = 0;
   std::uint64_t length = 0;
-  std::uint32_t alignment =
-      1;  // reads start at multiples of this (the stride), where the fabric checks it
+  // Reads start at multiples of this (the stride), where the fabric checks it.
+  std::uint32_t alignment = 1;
   ShardKey shard = {};  // whose replica it is, for those who look at the memory by itself
 };
 

@@ -68,11 +68,14 @@ const CacheLines& Choose() {
 class ArmLines final : public CacheLines {
  public:
   void WriteBack(const std::byte* data, std::uint64_t bytes) const override {
-    Each(data, bytes, [](std::uintptr_t at) { asm volatile("dc cvac, %0" : : "r"(at) : "memory"); });
+    Each(data, bytes, [](std::uintptr_t at) {
+      asm volatile("dc cvac, %0" : : "r"(at) : "memory");
+    });
   }
   void Invalidate(const std::byte* data, std::uint64_t bytes) const override {
-    Each(data, bytes,
-         [](std::uintptr_t at) { asm volatile("dc civac, %0" : : "r"(at) : "memory"); });
+    Each(data, bytes, [](std::uintptr_t at) {
+      asm volatile("dc civac, %0" : : "r"(at) : "memory");
+    });
   }
   std::string_view instructions() const override { return "dc cvac+dsb, dc civac+dsb"; }
 

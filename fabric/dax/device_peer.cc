@@ -110,9 +110,9 @@ absl::Status DevicePeer::CheckClaim(const View& view, Superblock* superblock) co
   }
   if (superblock->owner != address_.node || superblock->incarnation != address_.incarnation ||
       superblock->nonce != address_.path.nonce) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        name, "its superblock names ", superblock->Holder(), ", and incarnation ",
-        address_.incarnation.value(), " was wanted; it was restarted or taken over"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(name, "its superblock names ", superblock->Holder(), ", and incarnation ",
+                     address_.incarnation.value(), " was wanted; it was restarted or taken over"));
   }
   return absl::OkStatus();
 }
@@ -131,19 +131,18 @@ absl::StatusOr<std::uint64_t> DevicePeer::Import(const RemoteRegion& granted, In
     const std::uint64_t line =
         kDirectoryOffset + granted.key % superblock.directory_entries * kExtentBytes;
     lines_.Invalidate(view_->data() + line, kExtentBytes);
-    const auto extent = DecodeExtent(
-        std::span<const std::byte, kExtentBytes>(view_->data() + line, kExtentBytes));
-    const bool listed = extent && extent->key == granted.key && extent->nonce == superblock.nonce &&
-                        extent->offset >= superblock.data_offset &&
-                        extent->offset <= view_->bytes() &&
-                        extent->bytes <= view_->bytes() - extent->offset &&
-                        granted.address >= extent->offset &&
-                        granted.address - extent->offset <= extent->bytes &&
-                        granted.length <= extent->bytes - (granted.address - extent->offset);
+    const auto extent =
+        DecodeExtent(std::span<const std::byte, kExtentBytes>(view_->data() + line, kExtentBytes));
+    const bool listed =
+        extent && extent->key == granted.key && extent->nonce == superblock.nonce &&
+        extent->offset >= superblock.data_offset && extent->offset <= view_->bytes() &&
+        extent->bytes <= view_->bytes() - extent->offset && granted.address >= extent->offset &&
+        granted.address - extent->offset <= extent->bytes &&
+        granted.length <= extent->bytes - (granted.address - extent->offset);
     if (!listed) {
-      status = absl::PermissionDeniedError(
-          absl::StrCat(device_.path, " of node \"", address_.node.name, "\": its directory does not ",
-                       "list [", granted.address, ", +", granted.length, ") under this key"));
+      status = absl::PermissionDeniedError(absl::StrCat(
+          device_.path, " of node \"", address_.node.name, "\": its directory does not ", "list [",
+          granted.address, ", +", granted.length, ") under this key"));
     }
   }
   if (!status.ok()) {

@@ -39,9 +39,9 @@ absl::StatusOr<std::shared_ptr<OwnedDevice>> OwnedDevice::Open(const DaxDescript
 absl::Status OwnedDevice::Judge(const Ownership& wanted) {
   auto found = DecodeSuperblock(seen_);
   if (found.ok() && *found && (*found)->device_bytes != memory_->description().bytes) {
-    found = absl::FailedPreconditionError(
-        absl::StrCat("its superblock, of node \"", (*found)->owner.name, "\", is that of a device of ",
-                     (*found)->device_bytes, " bytes, and it has ", memory_->description().bytes));
+    found = absl::FailedPreconditionError(absl::StrCat(
+        "its superblock, of node \"", (*found)->owner.name, "\", is that of a device of ",
+        (*found)->device_bytes, " bytes, and it has ", memory_->description().bytes));
   }
   if (found.ok() && *found) return JudgeOwner(**found, wanted);
   if (found.ok()) {
@@ -157,12 +157,12 @@ absl::Status OwnedDevice::CheckOwned() {
   }
   const auto now = DecodeSuperblock(LoadHead());
   if (now.ok() && *now && **now == superblock_) return absl::OkStatus();
-  return absl::AbortedError(absl::StrCat(
-      memory_->description().path, " is no longer this node's: ",
-      !now.ok()  ? std::string(now.status().message())
-      : !*now    ? std::string("its superblock was cleared")
-                 : absl::StrCat("its superblock names ", (*now)->Holder(), " under ",
-                                InHex((*now)->nonce))));
+  return absl::AbortedError(
+      absl::StrCat(memory_->description().path, " is no longer this node's: ",
+                   !now.ok() ? std::string(now.status().message())
+                   : !*now   ? std::string("its superblock was cleared")
+                             : absl::StrCat("its superblock names ", (*now)->Holder(), " under ",
+                                            InHex((*now)->nonce))));
 }
 
 absl::Status OwnedDevice::SetIncarnation(Incarnation incarnation) {

@@ -86,7 +86,9 @@ Superblock FromStored(const StoredSuperblock& stored) {
 
 }  // namespace
 
-std::string Superblock::Holder() const { return absl::StrCat(owner.name, "@", incarnation.value()); }
+std::string Superblock::Holder() const {
+  return absl::StrCat(owner.name, "@", incarnation.value());
+}
 
 absl::StatusOr<Superblock> LayOutDevice(std::uint64_t device_bytes, std::uint64_t alignment) {
   Superblock out;

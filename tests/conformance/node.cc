@@ -85,9 +85,12 @@ std::byte PatternByte(Incarnation incarnation, std::uint32_t slab, std::uint64_t
 }
 
 absl::StatusOr<std::unique_ptr<Node>> StartNodeHere(const Rig& rig, const TargetPlace& place) {
+  auto target = rig.OpenTarget(place);
+  if (!target.ok()) return target.status();
   std::vector<std::unique_ptr<Slab>> slabs;
   for (std::uint32_t i = 0; i < kSlabs; ++i) {
-    auto slab = Slab::Create({.bytes = kSlabBytes, .name = absl::StrCat("conformance-", i)});
+    auto slab =
+        rig.MakeSlab(**target, {.bytes = kSlabBytes, .name = absl::StrCat("conformance-", i)});
     if (!slab.ok()) return slab.status();
     for (std::uint64_t at = 0; at < kSlabBytes; at += 8) {
       const std::uint64_t word = PatternWord(PatternSeed(place.incarnation, i) + at / 8);
@@ -95,8 +98,6 @@ absl::StatusOr<std::unique_ptr<Node>> StartNodeHere(const Rig& rig, const Target
     }
     slabs.push_back(*std::move(slab));
   }
-  auto target = rig.OpenTarget(place);
-  if (!target.ok()) return target.status();
   return std::make_unique<NodeHere>(std::move(slabs), *std::move(target));
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "engram/ids.h"
 #include "fabric/fabric.h"
+#include "fabric/memory.h"
 #include "fabric/target.h"
 
 namespace engram::fabric::conformance {
@@ -37,6 +38,15 @@ class Rig {
   virtual bool across_processes() const { return true; }
   virtual absl::StatusOr<std::unique_ptr<Target>> OpenTarget(const TargetPlace& place) const = 0;
   virtual absl::StatusOr<std::unique_ptr<Fabric>> OpenFabric() const = 0;
+  // Memory that `target`, which OpenTarget made, can expose.
+  virtual absl::StatusOr<std::unique_ptr<Slab>> MakeSlab(const Target& target,
+                                                         const SlabOptions& options) const {
+    static_cast<void>(target);
+    return Slab::Create(options);
+  }
+  // False: whoever is told of a region reads it, whatever became of its session, and nobody answers
+  // for a target: a device that readers map by themselves.
+  virtual bool asks_target() const { return true; }
 };
 
 // Returns true. Called before main.

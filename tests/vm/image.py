@@ -12,7 +12,7 @@ HERE = pathlib.Path(__file__).parent
 LIBRARIES = pathlib.Path("/usr/lib/x86_64-linux-gnu")
 TOOLS = ["kmod", "ip", "rdma", "cxl", "ndctl", "daxctl", "numactl"]
 MODULES = ["rdma_rxe", "ib_uverbs", "rdma_ucm", "crc32_generic", "crc32c_generic", "virtio_pci", "virtio_net", "dummy",
-           "cxl_acpi", "cxl_pci", "cxl_mem", "cxl_port", "cxl_pmem", "nd_pmem", "dax_pmem", "device_dax", "kmem"]
+           "cxl_acpi", "cxl_pci", "cxl_mem", "cxl_port", "cxl_pmem", "nfit", "nd_pmem", "dax_pmem", "device_dax", "kmem"]
 # Opened by name at run time, so that no program's list of libraries has them.
 OPENED = ["libfabric.so.1"]
 RDMA_DRIVERS = "rxe"

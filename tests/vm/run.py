@@ -29,7 +29,7 @@ def arguments():
     if wanted.all:
         wanted.suite = list(suites.SUITES)
     wanted.suite = wanted.suite or suites.DEFAULT
-    if wanted.shell and wanted.suite not in (["rdma"], ["cxl"]):
+    if wanted.shell and wanted.suite not in (["rdma"], ["cxl"], ["nvdimm"]):
         parser.error("--shell wants one suite of one guest")
     return wanted
 

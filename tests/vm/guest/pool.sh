@@ -17,12 +17,12 @@ start_node() {
   shift
   rm -f /tmp/node.ended /tmp/node.pid
   {
-    engram-poolserver --node-id node-a --controller "$ENGRAM_ENDPOINT" --listen "$address:0" \
+    engram-poolserver --node-id "${NODE:-node-a}" --controller "$ENGRAM_ENDPOINT" --listen "$address:0" \
       --stream-listen "$address:0" --insecure-listen --lease ${LEASE}s --scrub-rate 0 "$@" >/tmp/node.program.log 2>&1 &
     echo $! >/tmp/node.pid
     wait $!
     echo $? >/tmp/node.ended
-  } &
+  } </dev/null >/dev/null 2>&1 &
   wait_until 60 node_serves_or_ended
   grep "serves at" /tmp/node.program.log
 }

@@ -1,11 +1,9 @@
-# Two guests on one wire: the pool in one, its reader in the other. The reader's guest tells the other one what to do
-# over a port that runs what it is sent.
+# The pool in one guest, its reader in the other, a soft-RoCE device in each.
 . /suites/rdma_device.sh
 . /suites/pool.sh
-SERVER=10.8.0.1
-CLIENT=10.8.0.2
+. /suites/two_guests.sh
 
-on_wire() { load_modules virtio_pci virtio_net && wait_until 10 test -e /sys/class/net/eth0 && make_rdma_device eth0 "$1"; }
+on_wire() { wire_is_there && make_rdma_device eth0 "$1"; }
 
 serve_pool() {
   start_controller $SERVER || refuse "no controller" || return 1
@@ -15,12 +13,8 @@ serve_pool() {
   detail "one node, one table"
 }
 
-# on_server command...: runs it there and prints what it says. 0 when it was reached.
-on_server() { echo "$*" | timeout 20 nc $SERVER 9000; }
-server_is_ready() { on_server 'test -e /tmp/ready && echo yes' | grep -q yes; }
-
 pool_from_afar() {
-  wait_until 200 server_is_ready || refuse "the other guest serves no pool" || return 1
+  await_server || return 1
   export ENGRAM_ENDPOINT=$SERVER:7700
   ENGRAM_OFI_PROVIDER="verbs;ofi_rxm" open_reader verbs ofi || refuse "no reader" || return 1
   ask verbs read 2000 60 || refuse "$(cat /tmp/answer)" || return 1
@@ -61,8 +55,7 @@ link_flap() {
 if [ "$role" = server ]; then
   case_of "an RDMA device appears" on_wire $SERVER
   case_of "a pool over verbs" serve_pool
-  nc -ll -p 9000 -e /bin/sh &
-  wait_until 500 test -e /tmp/finished
+  serve_until_finished
 else
   case_of "an RDMA device appears" on_wire $CLIENT
   case_of "a pool in another guest" pool_from_afar && {
