@@ -1,7 +1,7 @@
 // engram_vm_reader: a client of a pool that does what it is told over standard input, so that a
 // shell script can freeze nodes and take links down in the middle of its reads.
 //
-//   engram_vm_reader ENDPOINT TABLE FABRIC      (ENGRAM_VM_REACH_MS: how long it tries to connect)
+//   engram_vm_reader ENDPOINT TABLE FABRIC
 //     read N SECONDS    N random rows in batches of 256, each batch within SECONDS; every byte is
 //                       compared with what the table came from
 //     again N SECONDS   as read, from the start after a failure, until all N were right or SECONDS
@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
 #include <cstring>
 #include <iostream>
 #include <sstream>
@@ -114,9 +113,6 @@ int Main(const std::string& endpoint, const std::string& name, const std::string
   // A guest without hardware virtualisation takes seconds over any connection.
   options.connect_timeout = std::chrono::seconds(60);
   options.reach_timeout = std::chrono::seconds(9);
-  if (const char* ms = std::getenv("ENGRAM_VM_REACH_MS")) {
-    options.reach_timeout = std::chrono::milliseconds(std::atoi(ms));
-  }
   client::TakeFabricEnvironment(&options);
   options.log = [](int, const std::string& line) { std::cerr << line << std::endl; };
   if (fabric != "auto") {

@@ -45,7 +45,7 @@ open_reader() {
   engram_vm_reader "$ENGRAM_ENDPOINT" $TABLE "$2" <"/tmp/$1.in" >"/tmp/$1.out" 2>"/tmp/$1.program.log" &
   echo $! >"/tmp/$1.pid"
   sleep 100000 >"/tmp/$1.in" & # holds the other end open
-  wait_until 60 grep -q open "/tmp/$1.out"
+  wait_until 150 grep -q open "/tmp/$1.out"
 }
 
 lines_of() { wc -l <"$1"; }

@@ -41,11 +41,13 @@ frozen_node() {
   detail "$(answer rows) rows right, 0 wrong in $(answer ms) ms; the node was stopped and used 0 ticks"
 }
 
-# The server's link goes away for longer than a queue pair tries again.
+# The server's link goes away for longer than a queue pair tries again. (Not tried in one guest: a management datagram that
+# soft-RoCE cannot send, because its own link is down, stops its management queue pair for good, and no connection is made
+# any more.)
 link_flap() {
   ask verbs again 256 60 || return 1
-  on_server 'nohup sh -c "sleep 1; /usr/bin/ip link set eth0 down; sleep 10; /usr/bin/ip link set eth0 up" >/dev/null 2>&1 &'
-  sleep 3
+  on_server ': >/tmp/link.down'
+  sleep 4
   if ask verbs read 256 2; then refuse "rows came over a link that is down"; return 1; fi
   ask verbs again 2000 100 || refuse "$(cat /tmp/answer)" || return 1
   [ "$(answer wrong)" = 0 ] || return 1
