@@ -238,7 +238,7 @@ std::unique_ptr<fabric::Slab> Arena::FreePlace(const Place& place) {
 }
 
 void Arena::Retire(std::unique_ptr<fabric::Slab> slab) {
-  // What lies on a device was never handed to another process.
+  // Whoever mapped a device has let go of it by now.
   const Lingering released{slab->fd() < 0 ? -1 : OpenWitness(slab->fd()), slab->bytes()};
   slab.reset();
   MutexLock lock(&mutex_);

@@ -6,7 +6,7 @@
 // another inside a slab. Bytes count as free only when the kernel has the pages back: a slab that a
 // reader's process still maps stays on the account until that process lets go.
 //
-// What lies on a device was never handed to another process, so a slab there is free at once.
+// A slab on a device is free at once: whoever mapped the device has let go of it by then (leases).
 // Thread-safe.
 #pragma once
 

@@ -56,14 +56,14 @@ struct PoolOptions {
   // DAX devices of this host on which replicas of nodes may lie that are read without any network:
   // "auto" for all, none, or some with commas ("/dev/dax0.0", "file:PATH" for a file in the place
   // of one). Which of them a node means is told by their superblocks.
-  std::string cxl_devices = "auto";
+  std::string dax_devices = "auto";
   // Gets what people should know of nodes that are lost and found; 0 error, 1 warning, 2 info.
   // Called on the pool's thread; must not call back into the pool. Empty: nothing is said.
   std::function<void(int level, const std::string& message)> log;
 };
 
 // Takes the five above from ENGRAM_OFI_PROVIDER, ENGRAM_OFI_HOST, ENGRAM_UCX_TLS,
-// ENGRAM_UCX_DEVICES and ENGRAM_CXL_DEVICES, as far as they are set.
+// ENGRAM_UCX_DEVICES and ENGRAM_DAX_DEVICES, as far as they are set.
 void TakeFabricEnvironment(PoolOptions* options);
 
 // Takes those of the three TLS files that are not set from ENGRAM_TLS_CERT, ENGRAM_TLS_KEY and

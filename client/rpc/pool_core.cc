@@ -62,7 +62,7 @@ void TakeFabricEnvironment(PoolOptions* options) {
   take("ENGRAM_OFI_HOST", &options->ofi_bind);
   take("ENGRAM_UCX_TLS", &options->ucx_transports);
   take("ENGRAM_UCX_DEVICES", &options->ucx_devices);
-  take("ENGRAM_CXL_DEVICES", &options->cxl_devices);
+  take("ENGRAM_DAX_DEVICES", &options->dax_devices);
 }
 
 // ---- opening and leaving ----
@@ -122,7 +122,7 @@ absl::Status PoolCore::OpenFabrics() {
   const auto wanted = [&](FabricKind kind) { return !options_.fabric || *options_.fabric == kind; };
   if (wanted(FabricKind::kMapped)) {
     owned_fabrics_.push_back(fabric::OpenMappedFabric(
-        [devices = options_.cxl_devices] { return fabric::dax::FindDevices(devices); }));
+        [devices = options_.dax_devices] { return fabric::dax::FindDevices(devices); }));
   }
   if (wanted(FabricKind::kStream)) {
     auto stream = fabric::stream::StreamFabric::Open({});

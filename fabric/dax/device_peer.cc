@@ -84,7 +84,7 @@ absl::StatusOr<std::shared_ptr<DevicePeer>> DevicePeer::Attach(const PeerAddress
   return absl::FailedPreconditionError(absl::StrCat(
       "device ", wanted->Hex(), " of node \"", address.node.name,
       "\" is not attached to this host, or this user may not read it; looked at ",
-      looked_at.empty() ? "no device: there is none (ENGRAM_CXL_DEVICES)" : looked_at));
+      looked_at.empty() ? "no device: there is none (ENGRAM_DAX_DEVICES)" : looked_at));
 }
 
 DevicePeer::DevicePeer(const DaxDescription& device, const PeerAddress& address,

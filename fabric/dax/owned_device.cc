@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engram/check.h"
 #include "engram/session.h"
 
@@ -14,6 +15,10 @@ namespace {
 
 // Longer than two beats, whatever the lease: an owner that lives is seen.
 constexpr Duration kLeastWait = std::chrono::seconds(3);
+
+bool Names(const std::vector<std::string>& holders, const std::string& holder) {
+  return std::find(holders.begin(), holders.end(), holder) != holders.end();
+}
 
 std::string InHex(std::uint64_t value) { return absl::StrCat("0x", absl::Hex(value)); }
 
@@ -46,7 +51,7 @@ absl::Status OwnedDevice::Judge(const Ownership& wanted) {
   if (found.ok() && *found) return JudgeOwner(**found, wanted);
   if (found.ok()) {
     found_ = "blank";
-  } else if (wanted.take_over == kUnreadable) {
+  } else if (Names(wanted.take_over, kUnreadable)) {
     found_ = absl::StrCat("taken over although ", found.status().message());
     // How long its readers may read is not known: as long as ours.
     wait_ = std::max(kLeastWait, wanted.lease + LeaseMargin(wanted.lease));
@@ -71,9 +76,9 @@ absl::Status OwnedDevice::JudgeOwner(const Superblock& found, const Ownership& w
         "--take-over-device ",
         found.Holder()));
   }
-  if (!same && wanted.take_over != found.Holder()) {
+  if (!same && !Names(wanted.take_over, found.Holder())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("--take-over-device says ", wanted.take_over, ", but its owner is node \"",
+        absl::StrCat("--take-over-device says ", absl::StrJoin(wanted.take_over, ","), ", but its owner is node \"",
                      found.owner.name, "\", incarnation ", found.incarnation.value(), " (",
                      found.Holder(), "): look again who uses it"));
   }

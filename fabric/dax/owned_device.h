@@ -35,9 +35,9 @@ namespace engram::fabric::dax {
 struct Ownership {
   NodeId owner;
   Duration lease{};  // the longest that readers of this owner will hold
-  // Whom it is taken from, "OWNER@INCARNATION" as the superblock has it, or kUnreadable; empty: it
-  // is blank or our own. The operator has fenced that owner.
-  std::string take_over;
+  // Whom it may be taken from: "OWNER@INCARNATION" as the superblock has it, or kUnreadable. The
+  // operator has fenced them.
+  std::vector<std::string> take_over = {};
 };
 
 // What to call an owner whose superblock is damaged, of another version, or not one of ours.

@@ -13,6 +13,7 @@
 #include "engram/log.h"
 #include "engram/mutex.h"
 #include "engram/settings/settings.h"
+#include "engram/settings/units.h"
 #include "engram/version.h"
 #include "poolserver/rpc/pool_node.h"
 #include "poolserver/rpc/pool_node_settings.h"

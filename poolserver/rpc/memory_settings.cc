@@ -78,39 +78,45 @@ absl::Status CheckFits(const Arena::Options& memory) {
 // Opens the devices; their alignment decides the pages.
 using OwnedDevices = std::vector<std::shared_ptr<fabric::dax::OwnedDevice>>;
 
-// Opens one and judges its superblock; nothing is written to it yet.
-absl::StatusOr<std::shared_ptr<fabric::dax::OwnedDevice>> OpenDevice(const std::string& path,
-                                                                     const Settings& settings) {
-  auto described = fabric::DescribeDax(path);
-  if (!described.ok()) return described.status();
-  return fabric::dax::OwnedDevice::Open(
-      *described, {NodeId{settings.Text("node_id")}, settings.Time("lease"),
-                   settings.List("take_over_device")});
+absl::Status ForDevices(const absl::Status& refused) {
+  return absl::Status(refused.code(), absl::StrCat("--cxl-devices ", refused.message()));
 }
 
+absl::Status TooMuch(const Arena::Options& memory, std::uint64_t room) {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("--cxl-memory ", FormatSize(memory.capacity_bytes), " is more than the ",
+                   RoundSize(room), " of --cxl-devices; lower it, 0 takes all"));
+}
+
+// Opens the devices and judges their superblocks; nothing is written yet. Their alignment decides
+// the pages.
 absl::Status UseDevices(const Settings& settings, Arena::Options* memory, OwnedDevices* devices) {
-  std::uint64_t bytes = 0;
-  memory->pages = PageSize::k4KiB;
+  std::vector<fabric::DaxDescription> described;
+  std::uint64_t bytes = 0, room = 0;
   for (const std::string& path : settings.List("cxl_devices")) {
-    auto device = OpenDevice(path, settings);
-    if (!device.ok()) {
-      return absl::Status(device.status().code(),
-                          absl::StrCat("--cxl-devices ", device.status().message()));
-    }
-    bytes += (*device)->capacity();
+    auto device = fabric::DescribeDax(path);
+    if (!device.ok()) return ForDevices(device.status());
+    bytes += device->bytes;
+    described.push_back(*std::move(device));
+  }
+  if (memory->capacity_bytes > bytes) return TooMuch(*memory, bytes);
+  const fabric::dax::Ownership wanted{NodeId{settings.Text("node_id")}, settings.Time("lease"),
+                                      settings.List("take_over_device")};
+  memory->pages = PageSize::k4KiB;
+  for (const fabric::DaxDescription& one : described) {
+    auto device = fabric::dax::OwnedDevice::Open(one, wanted);
+    if (!device.ok()) return ForDevices(device.status());
+    room += (*device)->capacity();
     for (PageSize pages : {PageSize::k2MiB, PageSize::k1GiB}) {
-      if ((*device)->memory()->description().alignment >= static_cast<std::uint64_t>(pages)) {
+      if (one.alignment >= static_cast<std::uint64_t>(pages)) {
         memory->pages = std::max(memory->pages, pages);
       }
     }
     memory->devices.push_back((*device)->memory());
     devices->push_back(*std::move(device));
   }
-  if (memory->capacity_bytes == 0) memory->capacity_bytes = bytes;
-  if (memory->capacity_bytes <= bytes) return absl::OkStatus();
-  return absl::ResourceExhaustedError(
-      absl::StrCat("--cxl-memory ", FormatSize(memory->capacity_bytes), " is more than the ",
-                   RoundSize(bytes), " of --cxl-devices; lower it, 0 takes all"));
+  if (memory->capacity_bytes == 0) memory->capacity_bytes = room;
+  return memory->capacity_bytes <= room ? absl::OkStatus() : TooMuch(*memory, room);
 }
 
 // Memory of the kernel: how much, on which pages.

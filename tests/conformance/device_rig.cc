@@ -64,7 +64,7 @@ std::vector<DaxDescription> Devices() {
 // removed then.
 absl::StatusOr<DaxDescription> DeviceAt(const std::string& address) {
   for (const DaxDescription& device : Devices()) {
-    auto known = dax::OwnedDevice::Open(device, {NodeId{"node-a"}, std::chrono::seconds(10), ""});
+    auto known = dax::OwnedDevice::Open(device, {NodeId{"node-a"}, std::chrono::seconds(10), {}});
     if (!known.ok()) continue;
     if (dax::FormatDeviceAddress((*known)->uuid()) == address) return device;
     unlink(device.path.c_str());
@@ -87,7 +87,7 @@ class DeviceRig final : public Rig {
   absl::StatusOr<std::unique_ptr<Target>> OpenTarget(const TargetPlace& place) const override {
     auto described = DeviceAt(place.address);
     if (!described.ok()) return described.status();
-    auto device = dax::OwnedDevice::Open(*described, {place.node, std::chrono::seconds(10), ""});
+    auto device = dax::OwnedDevice::Open(*described, {place.node, std::chrono::seconds(10), {}});
     if (!device.ok()) return device.status();
     if (place.incarnation.value() % 2 == 0) {
       auto first = (*device)->memory()->Take(kPart);

@@ -39,7 +39,7 @@ class SharedDevice(unittest.TestCase):
             file.truncate(96 * MIB)
         (self.path / "spec.json").write_text('{"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1, 14], "seed": 7}')
         self.processes = []
-        self.env = dict(os.environ, ENGRAM_CXL_DEVICES=self.device, ENGRAM_CONTEXT=str(self.path / "context.yaml"))
+        self.env = dict(os.environ, ENGRAM_DAX_DEVICES=self.device, ENGRAM_CONTEXT=str(self.path / "context.yaml"))
         controller, log = self.start("controller", "engram-placement", "--listen", "127.0.0.1:0",
                                      "--state-file", self.path / "placement.db", "--metrics-listen", "")
         self.endpoint = "127.0.0.1:" + wait_for(log, r"listens on port (\d+)", controller)[1]
@@ -59,7 +59,7 @@ class SharedDevice(unittest.TestCase):
 
     def node(self, node, *flags):
         return self.start(node, "engram-poolserver", "--node-id", node, "--controller", self.endpoint, "--lease", "1s",
-                          "--memory-device", self.device, *(() if "--memory" in flags else ("--memory", "0")), *flags)
+                          "--cxl-devices", self.device, "--memory", "0", *flags)
 
     def serving_node(self, node, *flags):
         process, log = self.node(node, *flags)
@@ -95,7 +95,7 @@ class SharedDevice(unittest.TestCase):
         self.ctl("load", "table", "rows@1", "--synthetic", self.path / "spec.json", "--wait")
         self.verify()
 
-        elsewhere = dict(self.env, ENGRAM_CXL_DEVICES="")
+        elsewhere = dict(self.env, ENGRAM_DAX_DEVICES="")
         not_attached = self.ctl("verify", "table", "rows@1", "--sample", 10, "--fabric", "mapped", check=False, env=elsewhere)
         self.assertNotEqual(not_attached.returncode, 0)
         self.assertIn("is not attached to this host", not_attached.stdout + not_attached.stderr)
@@ -125,7 +125,7 @@ class SharedDevice(unittest.TestCase):
 
     def test_what_cannot_work_is_refused_with_the_reason(self):
         self.assertIn("add mapped", self.start_and_fail("--fabrics", "stream"))
-        self.assertIn("is more than", self.refused("node-a", "--memory", "1GiB"))
+        self.assertIn("is more than", self.refused("node-a", "--cxl-memory", "1GiB"))
         with open(self.path / "device", "r+b") as file:
             file.write(b"somebody else's data")
         self.assertIn("--take-over-device unreadable", self.refused("node-a"))

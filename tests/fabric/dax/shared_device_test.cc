@@ -22,7 +22,9 @@ constexpr Duration kLease = std::chrono::seconds(10);
 const Instant kNever = Instant::max();
 
 Ownership Node(const std::string& name, const std::string& take_over = "") {
-  return {NodeId{name}, kLease, take_over};
+  Ownership out{NodeId{name}, kLease, {}};
+  if (!take_over.empty()) out.take_over.push_back(take_over);
+  return out;
 }
 
 std::string Message(const absl::Status& status) { return std::string(status.message()); }

@@ -14,7 +14,7 @@ make_numa_node() {
 
 # The node itself asks the kernel (move_pages) where each page lies, and refuses to serve from elsewhere.
 node_on_numa() {
-  start_node $ADDRESS --memory 64MiB --numa-node 1 --huge-pages off || refuse "no node" || return 1
+  start_node $ADDRESS --memory 0 --cxl-memory 64MiB --cxl-numa-node 1 --huge-pages off || refuse "no node" || return 1
   # Emulated memory is written a word at a time.
   wait_until 200 grep -q "loaded 48 of 48" /tmp/node.program.log || refuse "not loaded" || return 1
   open_reader numa auto || refuse "no reader" || return 1

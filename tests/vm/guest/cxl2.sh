@@ -78,13 +78,13 @@ restarted() {
 # From the guest of the reader: flock does not reach the other one, the superblock does.
 take_over() {
   local holder
-  refused 'belongs to node "node-a"' --node-id node-b --memory-device $DEVICE || return 1
+  refused 'belongs to node "node-a"' --node-id node-b --cxl-devices $DEVICE || return 1
   holder=$(superblock_holder)
-  refused "was written to meanwhile" --node-id node-b --memory-device $DEVICE --take-over-device "$holder" || return 1
+  refused "was written to meanwhile" --node-id node-b --cxl-devices $DEVICE --take-over-device "$holder" || return 1
   server_does "stop_node -KILL" || refuse "node-a does not end" || return 1
   NODE=node-b ADDRESS=$CLIENT start_devdax_node --take-over-device "$holder" ||
     refuse "not taken over: $(cat /tmp/node.program.log)" || return 1
-  server_does "refused 'belongs to node \"node-b\"' --node-id node-a --memory-device $DEVICE" ||
+  server_does "refused 'belongs to node \"node-b\"' --node-id node-a --cxl-devices $DEVICE" ||
     refuse "node-a was not refused" || return 1
   wait_until 200 grep -q "loaded 48 of 48" /tmp/node.program.log || refuse "node-b did not load" || return 1
   ask second again 2000 60 || refuse "$(cat /tmp/answer)" || return 1

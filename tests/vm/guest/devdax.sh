@@ -21,7 +21,7 @@ make_cxl_devdax() {
   describe_devdax
 }
 
-start_devdax_node() { start_node $ADDRESS --memory-device $DEVICE --memory 0 "$@"; }
+start_devdax_node() { start_node $ADDRESS --cxl-devices $DEVICE --memory 0 "$@"; }
 
 # Readers of the same host map the device, too.
 node_on_devdax() {
@@ -53,13 +53,13 @@ refused() {
 }
 
 second_owner() {
-  refused "in use by another process" --node-id node-b --memory-device $DEVICE || return 1
+  refused "in use by another process" --node-id node-b --cxl-devices $DEVICE || return 1
   detail "refused: in use by another process"
 }
 
 what_cannot_work() {
-  refused "is more than" --memory-device $DEVICE --memory 8GiB || return 1
-  refused "not a DAX device" --memory-device /dev/null || return 1
+  refused "is more than" --cxl-devices $DEVICE --cxl-memory 8GiB || return 1
+  refused "not a DAX device" --cxl-devices /dev/null || return 1
   detail "too small a device and what is no DAX device refused with the reason"
 }
 
@@ -82,12 +82,12 @@ superblock_holder() { sed -n 's/.*--take-over-device \([^ ]*\).*/\1/p' /tmp/refu
 take_over() {
   local holder
   stop_node -KILL || refuse "it does not end" || return 1
-  refused 'belongs to node "node-a"' --node-id node-b --memory-device $DEVICE || return 1
+  refused 'belongs to node "node-a"' --node-id node-b --cxl-devices $DEVICE || return 1
   holder=$(superblock_holder)
-  refused "$holder" --node-id node-b --memory-device $DEVICE --take-over-device node-a@999 || return 1
+  refused "$holder" --node-id node-b --cxl-devices $DEVICE --take-over-device node-a@999 || return 1
   NODE=node-b start_devdax_node --take-over-device "$holder" || refuse "not taken over" || return 1
   stop_node || refuse "it does not end" || return 1
-  refused 'belongs to node "node-b"' --node-id node-a --memory-device $DEVICE || return 1
+  refused 'belongs to node "node-b"' --node-id node-a --cxl-devices $DEVICE || return 1
   start_devdax_node --take-over-device "$(superblock_holder)" || refuse "not given back" || return 1
   detail "refused without the owner's name, then taken over from $holder and back"
 }
