@@ -78,9 +78,9 @@ absl::Status OwnedDevice::JudgeOwner(const Superblock& found, const Ownership& w
   }
   if (!same && !Names(wanted.take_over, found.Holder())) {
     return absl::FailedPreconditionError(
-        absl::StrCat("--take-over-device says ", absl::StrJoin(wanted.take_over, ","), ", but its owner is node \"",
-                     found.owner.name, "\", incarnation ", found.incarnation.value(), " (",
-                     found.Holder(), "): look again who uses it"));
+        absl::StrCat("--take-over-device says ", absl::StrJoin(wanted.take_over, ","),
+                     ", but its owner is node \"", found.owner.name, "\", incarnation ",
+                     found.incarnation.value(), " (", found.Holder(), "): look again who uses it"));
   }
   found_ = absl::StrCat(same ? "left by " : "taken over from ", found.Holder(),
                         found.nonce == 0 ? ", which ended in order" : "");

@@ -35,10 +35,10 @@ absl::StatusOr<std::vector<FabricKind>> WantedFabrics(const TargetSettings& sett
   }
   if (!settings.devices.empty() &&
       std::find(out.begin(), out.end(), FabricKind::kMapped) == out.end()) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--fabrics ", absl::StrJoin(names, ","),
-        " with --cxl-devices: add mapped, which keeps the superblocks of devices; clients that have "
-        "not attached them take the other fabrics"));
+    return absl::InvalidArgumentError(absl::StrCat("--fabrics ", absl::StrJoin(names, ","),
+                                                   " with --cxl-devices: add mapped, which keeps "
+                                                   "the superblocks of devices; clients that have "
+                                                   "not attached them take the other fabrics"));
   }
   if (out.empty()) {
     return absl::InvalidArgumentError(

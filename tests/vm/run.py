@@ -19,6 +19,7 @@ def arguments():
                                      "CXL devices in QEMU guests without hardware virtualisation.")
     parser.add_argument("suite", nargs="*", help=f"of {', '.join(suites.SUITES)} (default: {' '.join(suites.DEFAULT)})")
     parser.add_argument("--all", action="store_true", help="every suite")
+    parser.add_argument("--gate", action="store_true", help="the suite gate alone: RDMA and CXL in one short boot")
     parser.add_argument("--keep", action="store_true", help="keep consoles, disks and command lines in build/vm/SUITE")
     parser.add_argument("--skip", default="", metavar="WORD,...", help="leave out the cases whose names have one of these words")
     parser.add_argument("--shell", action="store_true", help="a shell on the console when the (one) suite is over")
@@ -27,9 +28,11 @@ def arguments():
     if unknown:
         parser.error(f"there is no suite {', '.join(unknown)}; there are {', '.join(suites.SUITES)}")
     if wanted.all:
-        wanted.suite = list(suites.SUITES)
+        wanted.suite = suites.ALL
+    if wanted.gate:
+        wanted.suite = ["gate"]
     wanted.suite = wanted.suite or suites.DEFAULT
-    if wanted.shell and wanted.suite not in (["rdma"], ["cxl"], ["nvdimm"]):
+    if wanted.shell and wanted.suite not in (["rdma"], ["cxl"], ["nvdimm"], ["gate"]):
         parser.error("--shell wants one suite of one guest")
     return wanted
 

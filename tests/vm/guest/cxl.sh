@@ -1,27 +1,9 @@
 # A pool node on an emulated CXL type-3 device: as a DAX device first, then as a NUMA node without CPUs.
 . /suites/pool.sh
 . /suites/devdax.sh
+. /suites/numa.sh
 ADDRESS=127.0.0.1
 LEASE=10
-
-make_numa_node() {
-  [ ! -e /tmp/node.pid ] || stop_node || refuse "the node does not stop" || return 1
-  daxctl reconfigure-device --mode=system-ram --force dax0.0 || refuse "no system RAM" || return 1
-  numactl -H
-  wait_until 10 grep -q 1 /sys/devices/system/node/has_memory || return 1
-  detail "$(numactl -H | grep 'node 1 size'), cpus:$(cat /sys/devices/system/node/node1/cpulist)"
-}
-
-# The node itself asks the kernel (move_pages) where each page lies, and refuses to serve from elsewhere.
-node_on_numa() {
-  start_node $ADDRESS --memory 0 --cxl-memory 64MiB --cxl-numa-node 1 --huge-pages off || refuse "no node" || return 1
-  # Emulated memory is written a word at a time.
-  wait_until 200 grep -q "loaded 48 of 48" /tmp/node.program.log || refuse "not loaded" || return 1
-  open_reader numa auto || refuse "no reader" || return 1
-  ask numa again 2000 60 || refuse "$(cat /tmp/answer)" || return 1
-  grep "node 1" /tmp/node.program.log || refuse "the memory is not on node 1" || return 1
-  detail "$(answer rows) rows right, 0 wrong, over $(answer path); pages on node 1"
-}
 
 case_of "a CXL device becomes a DAX device" make_cxl_devdax && {
   devdax_cases

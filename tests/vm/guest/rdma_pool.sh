@@ -1,0 +1,99 @@
+# What is asked of a pool over soft-RoCE in one guest.
+. /suites/rdma_device.sh
+
+on_dummy() {
+  load_modules dummy && ip link add eth0 type dummy && make_rdma_device eth0 $ADDRESS
+}
+
+doctor() {
+  engramctl doctor >/tmp/doctor
+  cat /tmp/doctor
+  grep -q "rxe0:1 *ACTIVE" /tmp/doctor || refuse "doctor does not name the port"
+  detail "$(sed -n 's/.*\(rxe0:1 *ACTIVE.*\)/\1/p' /tmp/doctor | head -n 1)"
+}
+
+pool_over_verbs() {
+  start_controller $ADDRESS || refuse "no controller" || return 1
+  start_node $ADDRESS --memory 256MiB --fabrics stream,ofi --ofi-providers "verbs;ofi_rxm" --ofi-host rxe0 ||
+    refuse "no node" || return 1
+  load_table || refuse "no table" || return 1
+  ENGRAM_OFI_PROVIDER="verbs;ofi_rxm" open_reader verbs ofi || refuse "no reader" || return 1
+  ask verbs read 2000 30 || refuse "$(cat /tmp/answer)" || return 1
+  detail "$(answer rows) rows right, 0 wrong, lease $LEASE s"
+}
+
+# The node's program stands still; its memory is read all the same.
+frozen_node() {
+  local pid before after
+  pid=$(cat /tmp/node.pid)
+  ask verbs read 256 30 || return 1
+  kill -STOP "$pid" && wait_until 5 is_stopped "$pid" || return 1
+  before=$(ticks_of "$pid")
+  ask verbs read 10000 20
+  answered=$?
+  after=$(ticks_of "$pid")
+  is_stopped "$pid" || refuse "the node ran" || return 1
+  [ $answered = 0 ] || refuse "$(cat /tmp/answer)" || return 1
+  [ "$before" = "$after" ] || refuse "the node used processor time: $before, then $after" || return 1
+  detail "$(answer rows) rows right, 0 wrong in $(answer ms) ms; the node was stopped and used 0 ticks"
+}
+
+# The same node, still frozen: a fabric that needs its program gets nothing.
+frozen_node_over_stream() {
+  local pid
+  pid=$(cat /tmp/node.pid)
+  kill -CONT "$pid"
+  open_reader stream stream || refuse "no reader" || return 1
+  ask stream read 256 30 || return 1
+  kill -STOP "$pid" && wait_until 5 is_stopped "$pid" || return 1
+  if ask stream read 256 2; then refuse "rows came from a stopped program"; return 1; fi
+  detail "0 rows in 2 s, as it must be"
+}
+
+# Reads end with the lease, not with the memory.
+lease_ends() {
+  local pid
+  pid=$(cat /tmp/node.pid)
+  kill -CONT "$pid"
+  ask verbs again 256 60 || refuse "$(cat /tmp/answer)" || return 1
+  kill -STOP "$pid" && wait_until 5 is_stopped "$pid" || return 1
+  ask verbs read 256 5 || refuse "ended before the lease: $(cat /tmp/answer)" || return 1
+  sleep $((LEASE + 2))
+  if ask verbs read 256 3; then refuse "rows were delivered without a lease"; return 1; fi
+  kill -CONT "$pid"
+  ask verbs again 256 90 || refuse "not readable after it woke: $(cat /tmp/answer)" || return 1
+  detail "no row after $LEASE s without renewal; readable again $(answer ms) ms after the node woke"
+}
+
+# A node outlives readers that vanish in the middle of connecting, and those that give up.
+vanishing_readers() {
+  local pause round=0 pid
+  kill -CONT "$(cat /tmp/node.pid)"
+  for pause in 0 0.01 0.02 0.04 0.06 0.08 0.1 0.15 0.2 0.3 0 0.02 0.05 0.1; do
+    round=$((round + 1))
+    : >/tmp/vanishing.out
+    echo "read 64 1" | ENGRAM_OFI_PROVIDER="verbs;ofi_rxm" engram_vm_reader "$ENGRAM_ENDPOINT" $TABLE ofi >/tmp/vanishing.out 2>&1 &
+    pid=$!
+    wait_until 30 grep -q ^open /tmp/vanishing.out
+    sleep $pause
+    kill -KILL $pid
+    wait $pid
+    [ -e /tmp/node.ended ] && refuse "the node ended in round $round, $pause s after the session opened" && return 1
+  done
+  ask verbs again 256 60 || refuse "$(cat /tmp/answer)" || return 1
+  detail "$round readers killed while they connected; the node serves"
+}
+
+# Of two clients of one target, one goes on reading what was taken back. It costs that one its connection and nobody else
+# anything: neither the other client nor the pool that is read beside them.
+retired_region() {
+  kill -CONT "$(cat /tmp/node.pid)"
+  ask verbs again 256 60 || refuse "$(cat /tmp/answer)" || return 1
+  FI_PROVIDER=verbs,ofi_rxm timeout -s KILL 120 engram_conformance_test \
+    --gtest_filter="*ARetiredRegionCostsOnlyItsReader/ofi_verbs" \
+    >/tmp/retired.log 2>&1 &
+  ask verbs read 5000 30 || refuse "the other client: $(cat /tmp/answer)" || return 1
+  wait $! || { cat /tmp/retired.log; refuse "the conformance cases"; } || return 1
+  ask verbs read 256 30 || refuse "the other client, afterwards: $(cat /tmp/answer)" || return 1
+  detail "refused by the device; the reader beside it lost nothing"
+}
