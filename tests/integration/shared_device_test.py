@@ -41,7 +41,8 @@ class SharedDevice(unittest.TestCase):
         self.processes = []
         self.env = dict(os.environ, ENGRAM_DAX_DEVICES=self.device, ENGRAM_CONTEXT=str(self.path / "context.yaml"))
         controller, log = self.start("controller", "engram-placement", "--listen", "127.0.0.1:0",
-                                     "--state-file", self.path / "placement.db", "--metrics-listen", "")
+                                     "--state-file", self.path / "placement.db", "--metrics-listen", "",
+                                     "--dead-after", "2s", "--repair-after", "1s")
         self.endpoint = "127.0.0.1:" + wait_for(log, r"listens on port (\d+)", controller)[1]
 
     def tearDown(self):

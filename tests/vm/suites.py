@@ -14,7 +14,7 @@ def _wire():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     return [(role, ("-netdev", f"socket,id=wire,{end}=127.0.0.1:{port}",
-                    "-device", f"virtio-net-pci,netdev=wire,romfile=,mac=52:54:00:00:00:0{number}"))
+                    "-device", f"virtio-net-pci,bus=pcie.0,netdev=wire,romfile=,mac=52:54:00:00:00:0{number}"))
             for number, (role, end) in enumerate((("server", "listen"), ("client", "connect")), 1)]
 
 

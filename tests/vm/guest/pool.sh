@@ -6,7 +6,7 @@ LEASE=30
 start_controller() {
   export ENGRAM_ENDPOINT=$1:7700
   engramctl get nodes >/dev/null 2>&1 && return 0
-  engram-placement --listen "$1:7700" --insecure-listen --state-file /tmp/placement.db --metrics-listen "" \
+  engram-placement --listen "$1:7700" --insecure-listen --state-file /tmp/placement.db --metrics-listen "" --repair-after 20s \
     >/tmp/controller.program.log 2>&1 &
   wait_until 60 engramctl get nodes >/dev/null 2>&1
 }
