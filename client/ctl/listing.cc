@@ -49,18 +49,16 @@ Owner OwnerOf(const std::map<std::string, Owner>& owners,
   return found == owners.end() ? Owner{HexUid(shard.table()), 0} : found->second;
 }
 
-struct Totals {
-  std::uint64_t capacity = 0;
-  std::uint64_t allocated = 0;
-};
-
-Totals TotalsOf(const v1::Node& node) {
-  Totals totals;
+// "1.0GiB/2.0GiB", or of each tier: "dram 1.0GiB/2.0GiB, nvme 0B/1.0TiB"; "!" marks one in trouble.
+std::string UsedOf(const v1::Node& node) {
+  std::vector<std::string> tiers;
+  const bool several = node.tiers_size() > 1;
   for (const auto& tier : node.tiers()) {
-    totals.capacity += tier.capacity_bytes();
-    totals.allocated += tier.allocated_bytes();
+    tiers.push_back(
+        absl::StrCat(several ? TierWord(tier.tier()) + " " : "", RoundSize(tier.allocated_bytes()),
+                     "/", RoundSize(tier.capacity_bytes()), tier.trouble().empty() ? "" : "!"));
   }
-  return totals;
+  return tiers.empty() ? "0B/0B" : absl::StrJoin(tiers, ", ");
 }
 
 std::string NodesOf(const v1::ListShardsResponse::Shard& shard) {
@@ -87,6 +85,10 @@ std::string StateWord(v1::MoveState state) {
   }
 }
 std::string TierWord(v1::Tier tier) { return Word(wire::FromWire(tier)); }
+std::string AtTier(const std::string& node, v1::Tier tier) {
+  const bool dram = tier == v1::TIER_DRAM || tier == v1::TIER_UNSPECIFIED;
+  return node.empty() || dram ? node : absl::StrCat(node, "/", TierWord(tier));
+}
 std::string FabricWord(v1::FabricKind kind) { return Word(wire::FromWire(kind)); }
 
 std::string FullName(const v1::Table& table) { return table.name() + "@" + table.version(); }
@@ -169,9 +171,7 @@ Listing ListNodes(const v1::ListNodesResponse& nodes, const std::string& only,
     if (!only.empty() && node.node() != only) continue;
     *shown.add_nodes() = node;
     listing.names.push_back("node/" + node.node());
-    const Totals totals = TotalsOf(node);
-    listing.table.Add({node.node(), StateWord(node), node.endpoint(),
-                       absl::StrCat(RoundSize(totals.allocated), "/", RoundSize(totals.capacity)),
+    listing.table.Add({node.node(), StateWord(node), node.endpoint(), UsedOf(node),
                        absl::StrCat(node.replicas_serving()), absl::StrCat(node.sessions()),
                        absl::StrCat(node.replicas_loading()),
                        absl::StrCat(node.retirements_pending()), node.failure_domain(),
@@ -204,9 +204,10 @@ Listing ListMoves(const v1::ListMovesResponse& moves, std::int64_t now_unix_ms) 
   for (const v1::Move& move : moves.moves()) {
     const std::string name = absl::StrCat(move.table_name(), "/", move.shard());
     listing.names.push_back("move/" + name);
-    listing.table.Add({name, move.from().empty() ? "-" : move.from(),
-                       move.to().empty() ? "-" : move.to(), StateWord(move.state()),
-                       RoundSize(move.bytes()), move.reason(), move.note(),
+    const std::string from = AtTier(move.from(), move.from_tier());
+    const std::string to = AtTier(move.to(), move.to_tier());
+    listing.table.Add({name, from.empty() ? "-" : from, to.empty() ? "-" : to,
+                       StateWord(move.state()), RoundSize(move.bytes()), move.reason(), move.note(),
                        HumanAge(move.created_unix_ms(), now_unix_ms)});
   }
   return listing;

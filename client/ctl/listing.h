@@ -44,6 +44,8 @@ std::string StateWord(v1::TableState state);
 std::string StateWord(v1::ReplicaState state);
 std::string StateWord(v1::MoveState state);
 std::string TierWord(v1::Tier tier);
+// "node-0" for dram, "node-0/cxl" for other tiers; "" for no node.
+std::string AtTier(const std::string& node, v1::Tier tier);
 std::string FabricWord(v1::FabricKind kind);
 
 std::string FullName(const v1::Table& table);

@@ -2,9 +2,11 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "client/ctl/nouns.h"
 #include "client/ctl/outcome.h"
 #include "client/ctl/pool_stub.h"
@@ -17,6 +19,17 @@ namespace engram::ctl {
 namespace {
 
 namespace fs = std::filesystem;
+
+// Comma-separated names of tiers, in any order.
+absl::StatusOr<std::vector<Tier>> TiersOf(const std::string& text) {
+  std::set<Tier> tiers;
+  for (const auto word : absl::StrSplit(text, ',', absl::SkipEmpty())) {
+    const auto tier = ParseTier(std::string_view(word.data(), word.size()));
+    if (!tier.ok()) return UsageError(absl::StrCat("--tiers: ", tier.status().message()));
+    tiers.insert(*tier);
+  }
+  return std::vector<Tier>(tiers.begin(), tiers.end());
+}
 
 absl::StatusOr<TableOptions> TableOptionsOf(const LoadOptions& options) {
   TableOptions table;
@@ -32,6 +45,9 @@ absl::StatusOr<TableOptions> TableOptionsOf(const LoadOptions& options) {
   table.seal = options.seal == "none" ? SealKind::kNone : SealKind::kCrc32c;
   table.replicas = options.replicas;
   table.max_nodes = options.max_nodes;
+  auto tiers = TiersOf(options.tiers);
+  if (!tiers.ok()) return tiers.status();
+  table.tiers = *std::move(tiers);
   if (const absl::Status valid = table.Validate(); !valid.ok()) {
     return UsageError(std::string(valid.message()));
   }
@@ -82,6 +98,8 @@ void DeclareLoadOptions(Options app, LoadOptions* options, bool name_required) {
   app.Number("--replicas", &options->replicas, "Copies of each shard, on different nodes (1)");
   app.Number("--max-nodes", &options->max_nodes, "Use at most so many nodes (as few as needed)");
   app.Text("--shard-bytes", &options->shard_bytes, "Largest shard, 1MiB to 1GiB (64MiB)");
+  app.Text("--tiers", &options->tiers,
+           "Tiers that may hold it: dram,cxl,nvme (all, the fastest with room first)");
   app.Text("--seal", &options->seal, "crc32c or none (crc32c)");
 }
 

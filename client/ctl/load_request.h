@@ -18,6 +18,7 @@ struct LoadOptions {
   std::uint32_t max_nodes = 0;
   std::string shard_bytes;  // "" = the default
   std::string seal = "crc32c";
+  std::string tiers;  // "" = all
 };
 
 void DeclareLoadOptions(Options app, LoadOptions* options, bool name_required = true);

@@ -38,6 +38,14 @@ std::string PlanesOf(const v1::Table& table) {
   return absl::StrJoin(planes, ", ");
 }
 
+std::string TiersOf(const v1::Table& table) {
+  std::vector<std::string> tiers;
+  for (const int tier : table.options().tiers()) {
+    tiers.push_back(TierWord(static_cast<v1::Tier>(tier)));
+  }
+  return absl::StrJoin(tiers, ", ");
+}
+
 void PrintIdentity(const v1::GetTableResponse& answer, std::ostream& out) {
   const v1::Table& table = answer.table();
   FieldList fields;
@@ -51,6 +59,7 @@ void PrintIdentity(const v1::GetTableResponse& answer, std::ostream& out) {
              absl::StrCat(answer.shards_serving(), " of ", answer.shards_total(),
                           " served, at most ", FormatSize(table.options().shard_bytes()), " each"));
   fields.Add("Copies", absl::StrCat(table.options().replicas()));
+  if (table.options().tiers_size() > 0) fields.Add("Tiers", TiersOf(table));
   fields.Add("Seal", table.options().seal() == v1::SEAL_KIND_CRC32C ? "crc32c" : "none");
   fields.Add("Rows", HumanCount(RowsOf(table)));
   fields.Add("Row", absl::StrCat(RowBytesOf(table), " B (", PlanesOf(table), ")"));
@@ -80,29 +89,30 @@ void PrintAddressing(const v1::Table& table, std::ostream& out) {
   fields.Print(out);
 }
 
-// What each node holds of the table.
+// What each tier of each node holds of the table.
 void PrintShares(const Shards& shards, std::ostream& out) {
   struct Share {
     std::uint64_t serving = 0, other = 0, bytes = 0;
   };
-  std::map<std::string, Share> shares;
+  std::map<std::pair<std::string, v1::Tier>, Share> shares;
   std::uint64_t total = 0;
   for (const auto& shard : shards) {
     for (const auto& replica : shard.replicas()) {
-      Share& share = shares[replica.node()];
+      Share& share = shares[{replica.node(), replica.tier()}];
       (replica.state() == v1::REPLICA_STATE_SERVING ? share.serving : share.other) += 1;
       share.bytes += shard.stored_bytes();
       total += shard.stored_bytes();
     }
   }
   TextTable table({{"  NODE"},
+                   {"TIER"},
                    {"SERVING", false, true},
                    {"OTHER", false, true},
                    {"SIZE", false, true},
                    {"SHARE", false, true}});
-  for (const auto& [node, share] : shares) {
-    table.Add({"  " + node, absl::StrCat(share.serving), absl::StrCat(share.other),
-               RoundSize(share.bytes),
+  for (const auto& [place, share] : shares) {
+    table.Add({"  " + place.first, TierWord(place.second), absl::StrCat(share.serving),
+               absl::StrCat(share.other), RoundSize(share.bytes),
                absl::StrFormat("%.1f %%", total == 0 ? 0.0 : 100.0 * share.bytes / total)});
   }
   out << "\nReplicas:\n";
@@ -146,9 +156,14 @@ void PrintNode(const v1::Node& node, const absl::StatusOr<v1::GetNodeStatusRespo
   fields.Add("Sessions", absl::StrCat(node.sessions()));
   fields.Add("Retirements pending", absl::StrCat(node.retirements_pending()));
   for (const auto& tier : node.tiers()) {
-    fields.Add("Tier " + TierWord(tier.tier()),
-               absl::StrCat(RoundSize(tier.allocated_bytes()), " of ",
-                            RoundSize(tier.capacity_bytes()), " in use"));
+    fields.Add(
+        "Tier " + TierWord(tier.tier()),
+        absl::StrCat(RoundSize(tier.allocated_bytes()), " of ", RoundSize(tier.capacity_bytes()),
+                     " in use, ",
+                     tier.read_bytes_per_second() == 0
+                         ? std::string("read rate not known")
+                         : RoundSize(tier.read_bytes_per_second()) + "/s of reads",
+                     tier.trouble().empty() ? "" : ", takes nothing new: " + tier.trouble()));
   }
   fields.Print(out);
   if (!status.ok()) return;

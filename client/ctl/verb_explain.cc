@@ -1,5 +1,6 @@
 // `explain table NAME@VERSION --tokens ...`: ids -> compressed -> rolling -> rows -> shards ->
 // the paths by which this host would read them, for the last token.
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -30,7 +31,8 @@ struct RowPlace {
   RowId row;
   std::uint64_t row_of_layer = 0;
   ShardSlot slot;
-  std::vector<client::RowRoute> paths;  // this client's, the preferred one first
+  std::vector<client::RowRoute> paths;       // this client's, the preferred one first
+  std::map<std::string, std::string> tiers;  // of its replicas, by node
 };
 
 struct Explanation {
@@ -76,11 +78,36 @@ void AddPaths(const Invocation& invocation, const TableName& name, const std::st
   for (RowPlace& place : explanation.places) place.paths = opened->table->RoutesOf(place.row);
 }
 
-// "node-1 mapped, else node-0 stream".
+// Which tier of its node a row would be read from, as the controller says; who may not ask it is
+// told the paths alone.
+absl::Status AddTiers(const PoolStub& pool, const TableName& name, Explanation& explanation) {
+  const auto shards = pool.Shards(name.name, name.version);
+  if (absl::IsPermissionDenied(shards.status())) return absl::OkStatus();
+  if (!shards.ok()) return shards.status();
+  std::map<std::uint32_t, const v1::ListShardsResponse::Shard*> by_index;
+  for (const auto& shard : *shards) by_index[shard.shard()] = &shard;
+  for (RowPlace& place : explanation.places) {
+    const auto shard = by_index.find(place.slot.shard.value());
+    if (shard == by_index.end()) continue;
+    for (const auto& replica : shard->second->replicas()) {
+      place.tiers[replica.node()] = TierWord(replica.tier());
+    }
+  }
+  return absl::OkStatus();
+}
+
+std::string TierOf(const RowPlace& place, const client::RowRoute& path) {
+  const auto tier = place.tiers.find(path.node.name);
+  return tier == place.tiers.end() ? std::string() : tier->second;
+}
+
+// "node-1 dram mapped, else node-0 nvme stream".
 std::string PathsText(const RowPlace& place) {
   std::vector<std::string> words;
   for (const client::RowRoute& path : place.paths) {
-    words.push_back(absl::StrCat(path.node.name, " ", std::string(Name(path.fabric))));
+    const std::string tier = TierOf(place, path);
+    words.push_back(absl::StrCat(path.node.name, tier.empty() ? "" : " ", tier, " ",
+                                 std::string(Name(path.fabric))));
   }
   return words.empty() ? "none" : absl::StrJoin(words, ", else ");
 }
@@ -135,7 +162,9 @@ std::string AsJson(const TableRecord& table, const Explanation& explanation) {
   for (const RowPlace& place : explanation.places) {
     auto paths = nlohmann::ordered_json::array();
     for (const client::RowRoute& path : place.paths) {
-      paths.push_back({{"node", path.node.name}, {"fabric", std::string(Name(path.fabric))}});
+      paths.push_back({{"node", path.node.name},
+                       {"tier", TierOf(place, path)},
+                       {"fabric", std::string(Name(path.fabric))}});
     }
     json["rows"].push_back({{"layer", place.column.layer},
                             {"order", place.column.order},
@@ -166,6 +195,7 @@ absl::Status Run(const ExplainOptions& options, const Invocation& invocation) {
   auto explanation = Explain(*pool, *table, *std::move(tokens));
   if (!explanation.ok()) return explanation.status();
   AddPaths(invocation, table->name, options.fabric, *explanation);
+  if (absl::Status ok = AddTiers(*pool, table->name, *explanation); !ok.ok()) return ok;
   if (*format == Format::kTable) {
     PrintText(*explanation, invocation.terminal.out);
   } else {

@@ -69,7 +69,8 @@ absl::Status PlanPool(const PlanOptions& options, const Invocation& invocation) 
   }
   TextTable table({{"SHARD"}, {"FROM"}, {"TO"}, {"BYTES", true, true}, {"GOAL"}, {"REASON"}});
   for (const v1::PlanStep& step : plan->steps()) {
-    table.Add({absl::StrCat(step.table_name(), "/", step.shard()), step.from(), step.to(),
+    table.Add({absl::StrCat(step.table_name(), "/", step.shard()),
+               AtTier(step.from(), step.from_tier()), AtTier(step.to(), step.to_tier()),
                RoundSize(step.bytes()), GoalWord(step.goal()), step.reason()});
   }
   if (table.rows() > 0) table.Print(invocation.terminal.out, *format == Format::kWide);

@@ -1,6 +1,7 @@
 #include "placement/duties/duties.h"
 
 #include <algorithm>
+#include <tuple>
 
 namespace engram::placement {
 namespace {
@@ -20,7 +21,9 @@ class LoadDriver {
         for (const MapReplica& replica : chunk->map.shards[i]) Consider(shard, replica);
       }
     }
-    for (auto& [to, shards] : wanted_) Command(to.first, to.second, shards);
+    for (auto& [to, shards] : wanted_) {
+      Command(std::get<0>(to), std::get<1>(to), std::get<2>(to), shards);
+    }
   }
 
  private:
@@ -46,7 +49,7 @@ class LoadDriver {
       core_.not_before.erase(wait);
     }
     if (contact->loads_sent[table_.record.uid].insert(shard).second) {
-      wanted_[{replica.node, SourceOf(shard, replica.node)}].push_back(shard);
+      wanted_[{replica.node, replica.tier, SourceOf(shard, replica.node)}].push_back(shard);
     }
   }
 
@@ -68,8 +71,9 @@ class LoadDriver {
   }
 
   // REQUIRES: `source` is empty or a node of the state.
-  void Command(const NodeId& node, const NodeId& source, const std::vector<ShardIndex>& shards) {
-    LoadReplicas load{table_.record, {}, Tier::kDram};
+  void Command(const NodeId& node, Tier tier, const NodeId& source,
+               const std::vector<ShardIndex>& shards) {
+    LoadReplicas load{table_.record, {}, tier};
     if (const NodeRecord* from = core_.state().FindNode(source)) {
       load.source = Successor{from->id, from->incarnation, from->endpoint};
     }
@@ -89,7 +93,8 @@ class LoadDriver {
 
   Core& core_;
   const TableEntry& table_;
-  std::map<std::pair<NodeId, NodeId>, std::vector<ShardIndex>> wanted_;  // by target and source
+  // By target and source.
+  std::map<std::tuple<NodeId, Tier, NodeId>, std::vector<ShardIndex>> wanted_;
 };
 
 }  // namespace

@@ -79,7 +79,7 @@ class MoveDriver {
     if (!move.to.name.empty()) ++busy_[move.to];
     if (Alive(move.from)) ++busy_[move.from];
     if (!move.to.name.empty() && to == nullptr) {
-      Replicas(move).push_back({move.to, Tier::kDram, ReplicaState::kLoading});
+      Replicas(move).push_back({move.to, move.to_tier, ReplicaState::kLoading});
       core_.failed_loads.erase({move.to, move.shard});
     }
     MoveRecord started = move;

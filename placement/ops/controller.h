@@ -95,6 +95,7 @@ struct MoveRequest {
   NodeId from;  // empty: the only node that has the shard
   NodeId to;
   bool dry_run = false;
+  std::optional<Tier> tier = std::nullopt;  // of the copy at `to`; else the fastest with room
 };
 
 // ---- events ----

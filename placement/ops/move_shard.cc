@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "engram/settings/units.h"
@@ -13,11 +14,11 @@ constexpr std::size_t kMovesPerCommit = 25;
 // Stored and not finished, in all; a plan that wants more is made again later.
 constexpr std::size_t kMostMoves = 4096;
 
-// Bytes that a move may take, by node: ClusterState::RoomForMoves, looked up once for many moves.
-using Room = std::map<NodeId, std::uint64_t>;
+// Bytes that a move may take, by tier: ClusterState::RoomForMoves, looked up once for many moves.
+using RoomLeft = std::map<TierOfNode, std::uint64_t>;
 
 absl::Status CheckTarget(const Core& core, const MoveRecord& move, const TableEntry& table,
-                         const Room& free) {
+                         const RoomLeft& free) {
   const ClusterState& state = core.state();
   const std::string what =
       absl::StrCat("shard ", move.shard.shard.value(), " of table ", table.record.name.Full());
@@ -42,12 +43,37 @@ absl::Status CheckTarget(const Core& core, const MoveRecord& move, const TableEn
         absl::StrCat("node ", move.to.name, " is in the failure domain of node ", replica.node.name,
                      ", which has another copy of ", what, "; choose another"));
   }
+  const std::string tier(Name(move.to_tier));
+  if (!table.record.options.MayUse(move.to_tier)) {
+    return absl::FailedPreconditionError(absl::StrCat("table ", table.record.name.Full(),
+                                                      " was loaded with --tiers that leave out ",
+                                                      tier, "; choose another tier"));
+  }
   const std::uint64_t bytes = table.layout->StoredBytes(move.shard.shard);
-  const auto room = free.find(move.to);
-  if (room != free.end() && room->second >= bytes) return absl::OkStatus();
+  const auto room = free.find({move.to, move.to_tier});
+  if (room == free.end()) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "node ", move.to.name, " has no ", tier,
+        " tier that takes new replicas; `engramctl describe node ", move.to.name, "` has those"));
+  }
+  if (room->second >= bytes) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrCat(
-      "node ", move.to.name, " has ", RoundSize(room == free.end() ? 0 : room->second),
-      " free and ", what, " needs ", RoundSize(bytes), "; choose another, or give it more memory"));
+      "node ", move.to.name, " has ", RoundSize(room->second), " of ", tier, " free and ", what,
+      " needs ", RoundSize(bytes), "; choose another, or give it more memory"));
+}
+
+// The tier of `to` for a copy: the fastest that the table may use and that has room, else the
+// fastest that it may use, else dram; CheckTarget says what is wrong with those.
+Tier TierFor(const Core& core, const TableEntry& table, ShardIndex shard, const NodeId& to) {
+  const RoomLeft free = core.state().RoomForMoves();
+  std::optional<Tier> fallback;
+  for (const Tier tier : kTiers) {
+    const auto room = free.find({to, tier});
+    if (room == free.end() || !table.record.options.MayUse(tier)) continue;
+    if (room->second >= table.layout->StoredBytes(shard)) return tier;
+    if (!fallback) fallback = tier;
+  }
+  return fallback.value_or(Tier::kDram);
 }
 
 // The node that alone has the shard.
@@ -87,6 +113,7 @@ absl::StatusOr<MoveRecord> MoveOf(const Core& core, const MoveRequest& request) 
   // The same move again is the same answer.
   const auto under_way = core.state().moves.find(move.shard);
   if (under_way != core.state().moves.end() && under_way->second->to == move.to &&
+      (!request.tier || under_way->second->to_tier == *request.tier) &&
       (move.from.name.empty() || under_way->second->from == move.from)) {
     return *under_way->second;
   }
@@ -95,11 +122,12 @@ absl::StatusOr<MoveRecord> MoveOf(const Core& core, const MoveRequest& request) 
     if (!holder.ok()) return holder.status();
     move.from = *holder;
   }
+  move.to_tier = request.tier ? *request.tier : TierFor(core, *table, request.shard, request.to);
   if (absl::Status possible = CheckMove(core, move); !possible.ok()) return possible;
   return move;
 }
 
-absl::Status CheckMove(const Core& core, const MoveRecord& move, const Room& free) {
+absl::Status CheckMove(const Core& core, const MoveRecord& move, const RoomLeft& free) {
   const ClusterState& state = core.state();
   const TableEntry* table = state.FindTable(move.shard.table);
   if (table == nullptr || table->record.state != TableState::kReady) {
@@ -151,7 +179,7 @@ absl::Status CheckMove(const Core& core, const MoveRecord& move) {
 
 std::size_t TakeMoves(Core& core, std::vector<MoveRecord> moves) {
   std::size_t taken = 0;
-  Room free = core.state().RoomForMoves();
+  RoomLeft free = core.state().RoomForMoves();
   for (std::size_t at = 0; at < moves.size();) {
     Change change;
     for (; at < moves.size() && change.moves.size() < kMovesPerCommit; ++at) {
@@ -163,7 +191,7 @@ std::size_t TakeMoves(Core& core, std::vector<MoveRecord> moves) {
       if (twice || !CheckMove(core, move, free).ok()) continue;
       if (!move.to.name.empty()) {
         const TableEntry& table = *core.state().FindTable(move.shard.table);
-        free[move.to] -= table.layout->StoredBytes(move.shard.shard);
+        free[{move.to, move.to_tier}] -= table.layout->StoredBytes(move.shard.shard);
       }
       move.started = false;
       move.created_unix_ms = core.options.unix_ms();
@@ -183,6 +211,7 @@ std::size_t CarryOut(Core& core, const Plan& plan) {
     move.shard = {step.table, step.shard};
     if (step.from) move.from = *step.from;
     if (step.to) move.to = *step.to;
+    move.to_tier = step.to_tier;
     move.kind = step.goal == PlanGoal::kReplication ? MoveKind::kRepair
                 : step.goal == PlanGoal::kDrain     ? MoveKind::kDrain
                                                     : MoveKind::kBalance;

@@ -14,6 +14,7 @@ namespace {
 struct Wanting {
   std::uint64_t served = 0;  // replicas on alive nodes that stay
   MoveRecord move;
+  Tier like = Tier::kDram;  // of the copy that goes, or of another
   bool needs_place = true;
 };
 
@@ -30,7 +31,7 @@ class Evacuator {
     std::stable_sort(wanting_.begin(), wanting_.end(),
                      [](const Wanting& a, const Wanting& b) { return a.served < b.served; });
     free_ = state_.RoomForMoves();
-    for (const NodeId& node : leaving_) free_.erase(node);
+    std::erase_if(free_, [&](const auto& entry) { return leaving_.contains(entry.first.first); });
     for (Wanting& one : wanting_) Place(one);
     return std::move(out_);
   }
@@ -61,9 +62,11 @@ class Evacuator {
       const bool alive = state_.IsAlive(replica.node);
       if (!leaving_.contains(replica.node)) {
         ++staying;
+        if (one.move.from.name.empty()) one.like = replica.tier;
         one.served += alive && replica.state == ReplicaState::kServing;
       } else if (one.move.from.name.empty() || (!alive && !from_dead)) {
         one.move.from = replica.node;
+        one.like = replica.tier;
         from_dead = !alive;
       }
     }
@@ -83,7 +86,7 @@ class Evacuator {
       return;
     }
     if (one.needs_place) {
-      const std::optional<NodeId> to = Choose(one.move);
+      const std::optional<TierOfNode> to = Choose(one);
       if (!to) {
         out_.waiting.try_emplace(
             one.move.from,
@@ -93,14 +96,16 @@ class Evacuator {
                          RoundSize(BytesOf(one.move.shard)), " free; start one, or uncordon one"));
         return;
       }
-      one.move.to = *to;
+      one.move.to = to->first;
+      one.move.to_tier = to->second;
       free_[*to] -= BytesOf(one.move.shard);
-      held_[one.move.shard.table][*to] += BytesOf(one.move.shard);
+      held_[one.move.shard.table][to->first] += BytesOf(one.move.shard);
     }
     out_.moves.push_back(std::move(one.move));
   }
 
-  std::optional<NodeId> Choose(const MoveRecord& move) {
+  std::optional<TierOfNode> Choose(const Wanting& wanting) {
+    const MoveRecord& move = wanting.move;
     const TableEntry& table = *state_.FindTable(move.shard.table);
     const std::map<NodeId, std::uint64_t>& held = Held(table);
     std::set<std::string> taken;
@@ -108,18 +113,26 @@ class Evacuator {
       if (!leaving_.contains(replica.node)) taken.insert(DomainIn(state_, replica.node));
     }
     const std::uint32_t most = table.record.options.max_nodes;
-    std::optional<NodeId> best;
-    for (const auto& [node, free] : free_) {
+    std::optional<TierOfNode> best;
+    for (const auto& [place, free] : free_) {
+      const auto& [node, tier] = place;
       if (free < BytesOf(move.shard) || taken.contains(DomainIn(state_, node))) continue;
+      if (!table.record.options.MayUse(tier)) continue;
       if (state_.FindReplica(move.shard, node) != nullptr) continue;
       if (most != 0 && held.size() >= most && !held.contains(node)) continue;
-      if (!best || Better(held, node, *best)) best = node;
+      if (!best || Better(held, wanting.like, place, *best)) best = place;
     }
     return best;
   }
 
-  bool Better(const std::map<NodeId, std::uint64_t>& held, const NodeId& a, const NodeId& b) const {
-    const auto in_a = held.find(a), in_b = held.find(b);
+  // In the tier of the copy that goes; else the fastest.
+  bool Better(const std::map<NodeId, std::uint64_t>& held, Tier like, const TierOfNode& a,
+              const TierOfNode& b) const {
+    if (a.second != b.second) {
+      if (a.second == like || b.second == like) return a.second == like;
+      return a.second < b.second;
+    }
+    const auto in_a = held.find(a.first), in_b = held.find(b.first);
     if ((in_a == held.end()) != (in_b == held.end())) return in_a != held.end();
     if (in_a != held.end() && in_a->second != in_b->second) return in_a->second < in_b->second;
     if (free_.at(a) != free_.at(b)) return free_.at(a) > free_.at(b);
@@ -150,7 +163,7 @@ class Evacuator {
   const std::set<NodeId>& leaving_;
   const std::size_t limit_;
   std::vector<Wanting> wanting_;
-  std::map<NodeId, std::uint64_t> free_;
+  std::map<TierOfNode, std::uint64_t> free_;
   std::map<TableUid, std::map<NodeId, std::uint64_t>> held_;
   Evacuation out_;
 };

@@ -87,6 +87,7 @@ void Serves(Core& core, const NodeId& node, const TableEntry& table, const Repli
     return;
   }
   replica.state = ReplicaState::kServing;
+  replica.tier = report.tier;
   core.failed_loads.erase({node, report.shard});
   if (known) return;
   ++core.counters.loads_done;

@@ -122,7 +122,7 @@ class Balancer {
     const NodeState& node = state_.nodes()[from];
     const double after = (node.load - state_.shard(id).Share()) / node.strength;
     const double most = std::max(goal_, after / (1 + state_.limits().hysteresis));
-    const std::uint32_t to = state_.Target(id, from, most, any_node);
+    const std::uint32_t to = state_.Target(id, from, most, any_node, node.tier);
     if (to == PlanState::kNone) return;
     state_.Move(id, from, to, {PlanGoal::kLoad, from, node.Use(), state_.MeanUse()});
   }

@@ -34,17 +34,21 @@ class Leaver {
 
  private:
   struct Moved {
-    std::uint32_t shard = 0, to = 0;
+    std::uint32_t shard = 0, from = 0, to = 0;
     bool touched = false;
   };
 
   // Members, the fewest bytes of the table first.
   std::vector<std::uint32_t> Members() const {
     std::vector<std::uint32_t> members = state_.table(table_).members;
-    std::stable_sort(members.begin(), members.end(), [&](std::uint32_t a, std::uint32_t b) {
-      return state_.BytesOn(table_, a) < state_.BytesOn(table_, b);
-    });
+    std::stable_sort(members.begin(), members.end(),
+                     [&](std::uint32_t a, std::uint32_t b) { return BytesOn(a) < BytesOn(b); });
     return members;
+  }
+  std::uint64_t BytesOn(std::uint32_t owner) const {
+    std::uint64_t bytes = 0;
+    for (std::uint32_t node : state_.owners()[owner]) bytes += state_.BytesOn(table_, node);
+    return bytes;
   }
 
   // How many of its nodes would do, those that hold most of it.
@@ -58,13 +62,15 @@ class Leaver {
     std::int64_t usable = 0;
     double strength = 0;
     for (std::size_t count = 1; count <= members.size(); ++count) {
-      const std::uint32_t member = members[members.size() - count];
-      const NodeState& node = state_.nodes()[member];
-      usable -= std::min(room[node.domain], once);
-      room[node.domain] += static_cast<std::int64_t>(state_.BytesOn(table_, member));
-      if (node.takes()) room[node.domain] += std::max<std::int64_t>(0, node.free);
-      usable += std::min(room[node.domain], once);
-      strength += node.strength;
+      for (std::uint32_t member : state_.owners()[members[members.size() - count]]) {
+        const NodeState& node = state_.nodes()[member];
+        if (!state_.MayUse(table_, node.tier)) continue;
+        usable -= std::min(room[node.domain], once);
+        room[node.domain] += static_cast<std::int64_t>(state_.BytesOn(table_, member));
+        if (node.takes()) room[node.domain] += std::max<std::int64_t>(0, node.free);
+        usable += std::min(room[node.domain], once);
+        strength += node.strength;
+      }
       if (usable >= once * view_.replicas &&
           strength * state_.limits().target_load / 2 >= state_.table(table_).load) {
         return count;
@@ -75,29 +81,38 @@ class Leaver {
 
   // Until it is on `wanted` nodes; returns on how many it is.
   std::size_t Leave(std::size_t wanted, double most) {
-    for (std::uint32_t node : Members()) {
+    for (std::uint32_t owner : Members()) {
       if (state_.table(table_).members.size() <= wanted) break;
-      if (!Evacuate(node, most, wanted) && most != PlanState::kAnyLoad) break;
+      if (!Evacuate(owner, most, wanted) && most != PlanState::kAnyLoad) break;
     }
     return state_.table(table_).members.size();
   }
 
-  bool Evacuate(std::uint32_t node, double most, std::size_t wanted) {
+  // All of it or nothing.
+  bool Evacuate(std::uint32_t owner, double most, std::size_t wanted) {
+    std::vector<Moved> moved;
+    for (std::uint32_t node : state_.owners()[owner]) {
+      if (Evacuate(node, most, wanted, &moved)) continue;
+      for (auto one = moved.rbegin(); one != moved.rend(); ++one) {
+        state_.MoveBack(one->shard, one->to, one->from, one->touched);
+      }
+      return false;
+    }
+    return true;
+  }
+
+  bool Evacuate(std::uint32_t node, double most, std::size_t wanted, std::vector<Moved>* moved) {
     const StepCause cause{PlanGoal::kFewNodes, node, static_cast<double>(wanted),
                           static_cast<double>(state_.table(table_).members.size())};
-    std::vector<Moved> moved;
+    const Tier tier = state_.nodes()[node].tier;
+    const Tier slowest = most == PlanState::kAnyLoad ? Tier::kNvme : tier;
     for (std::uint32_t id : std::vector<std::uint32_t>(state_.Held(node))) {
       const ShardState& shard = state_.shard(id);
       if (shard.table != table_ || !PlanState::Holds(shard, node)) continue;
       const std::uint32_t to =
-          shard.moving ? PlanState::kNone : state_.Target(id, node, most, false);
-      if (to == PlanState::kNone) {
-        for (auto one = moved.rbegin(); one != moved.rend(); ++one) {
-          state_.MoveBack(one->shard, one->to, node, one->touched);
-        }
-        return false;
-      }
-      moved.push_back({id, to, shard.touched});
+          shard.moving ? PlanState::kNone : state_.Target(id, node, most, false, slowest);
+      if (to == PlanState::kNone) return false;
+      moved->push_back({id, node, to, shard.touched});
       state_.Move(id, node, to, cause);
     }
     return true;

@@ -15,12 +15,15 @@ void Ease(PlanState& state, std::uint32_t full) {
     if (over() <= 0) return;
     const ShardState& shard = state.shard(id);
     if (shard.moving || !PlanState::Holds(shard, full)) continue;
-    const std::uint32_t to = state.TargetOrNew(id, full, PlanState::kAnyLoad);
+    std::uint32_t to = state.TargetOrNew(id, full, PlanState::kAnyLoad, state.nodes()[full].tier);
+    if (to == PlanState::kNone) {
+      to = state.TargetOrNew(id, full, PlanState::kAnyLoad, Tier::kNvme);
+    }
     if (to == PlanState::kNone) continue;
     state.Move(id, full, to, {PlanGoal::kCapacity, full, static_cast<double>(over()), 0});
   }
   if (over() <= 0) return;
-  state.Unmet(absl::StrCat("node ", state.view().nodes[full].id.name, " holds ",
+  state.Unmet(absl::StrCat(state.Named(full), " holds ",
                            RoundSize(static_cast<std::uint64_t>(over())),
                            " more than it has room for, and no other node can take it; start more "
                            "pool nodes or give them more memory"));

@@ -53,7 +53,8 @@ void CopyHot(PlanState& state) {
     if (state.Settled(state.shard(id)) < replicas) continue;
     while (state.Settled(state.shard(id)) < wanted) {
       const ShardState& shard = state.shard(id);
-      const std::uint32_t to = state.TargetOrNew(id, PlanState::kNone, most, wanted);
+      const std::uint32_t to =
+          state.TargetOrNew(id, PlanState::kNone, most, state.FastestTier(shard), wanted);
       if (to == PlanState::kNone) break;
       state.Put(id, to,
                 {PlanGoal::kHotCopies, to, state.shard_view(id).reads_per_second,

@@ -1,5 +1,6 @@
-// The copies that a table lacks. First the fewest nodes that could take them, then one by one, the
-// largest first, so that small ones fill the gaps.
+// The copies that a table lacks. First the fastest tiers in which all of them fit, of those the
+// fewest nodes, then one by one, the largest first, so that small ones fill the gaps, each to the
+// fastest tier that is left.
 #include <map>
 #include <queue>
 #include <set>
@@ -17,7 +18,7 @@ namespace {
 // and there is one.
 enum class Preference { kBalance, kRoom };
 
-using Key = std::tuple<double, double, double, std::uint32_t>;
+using Key = std::tuple<double, double, double, double, std::uint32_t>;
 
 struct Site {
   std::uint32_t node = 0;
@@ -61,7 +62,9 @@ class Sites {
       for (const auto& [site_key, at] : queue.sites) {
         const Site& site = sites_[at];
         if (site.free < bytes) continue;
-        if (std::find(leaving.begin(), leaving.end(), site.node) != leaving.end()) continue;
+        const std::uint32_t owner = state_.nodes()[site.node].owner;
+        const auto is_here = [&](std::uint32_t one) { return state_.nodes()[one].owner == owner; };
+        if (std::any_of(leaving.begin(), leaving.end(), is_here)) continue;
         return &site;
       }
     }
@@ -96,15 +99,17 @@ class Sites {
   Key KeyOf(const Site& site) const {
     const NodeState& node = state_.nodes()[site.node];
     const auto free = static_cast<double>(site.free);
-    if (preference_ == Preference::kRoom) return {-free, 0, 0, node.rank};
+    const auto tier = static_cast<double>(node.tier);
+    if (preference_ == Preference::kRoom) return {tier, -free, 0, 0, node.rank};
     const double use = site.load / node.strength, bytes = site.bytes / node.strength;
-    return hot_ ? Key{use, -node.strength, bytes, node.rank} : Key{bytes, use, -free, node.rank};
+    return hot_ ? Key{tier, use, -node.strength, bytes, node.rank}
+                : Key{tier, bytes, use, -free, node.rank};
   }
   Key QueueKey(const Queue& queue) const {
     if (queue.sites.empty()) return {};
     const Key& first = queue.sites.begin()->first;
     if (preference_ == Preference::kBalance) return first;
-    return {-static_cast<double>(queue.room), 0, 0, std::get<3>(first)};
+    return {-static_cast<double>(queue.room), 0, 0, 0, std::get<4>(first)};
   }
   void Enlist(std::uint32_t index) {
     if (!queues_[index].sites.empty()) order_.emplace(QueueKey(queues_[index]), index);
@@ -133,28 +138,44 @@ class TableFiller {
       const ShardState &x = state.shard(a.shard), &y = state.shard(b.shard);
       return std::tie(y.bytes, y.load) < std::tie(x.bytes, x.load);
     });
-    OrderNodes();
   }
 
   bool nothing() const { return lacking_.empty(); }
 
-  // On the fewest nodes.
+  // In the fastest tiers, on the fewest nodes.
   bool Whole() {
+    for (const Tier slowest : kTiers) {
+      if (Order(slowest) && Fewest()) return true;
+    }
+    return false;
+  }
+
+  // Whatever finds a place; returns how many copies did not.
+  std::uint32_t Some() {
+    Order(Tier::kNvme);
+    Assign(SitesOf(limit_), Preference::kRoom, false);
+    return unplaced_;
+  }
+
+ private:
+  bool Fewest() {
     std::vector<std::int64_t> room(state_.domains(), 0);
+    const auto once = static_cast<std::int64_t>(once_);
     std::int64_t usable = 0;
     double strength = standing_strength_;
     std::size_t again = holders_;
     for (std::size_t count = 1; count <= limit_; ++count) {
-      const NodeState& node = state_.nodes()[order_[count - 1]];
-      usable -= std::min<std::int64_t>(room[node.domain], static_cast<std::int64_t>(once_));
-      room[node.domain] += std::max<std::int64_t>(0, node.free);
-      usable += std::min<std::int64_t>(room[node.domain], static_cast<std::int64_t>(once_));
-      strength += node.strength;
+      const std::uint32_t owner = order_[count - 1];
+      std::int64_t& of_domain = room[DomainOfOwner(owner)];
+      usable -= std::min(of_domain, once);
+      of_domain += room_[owner];
+      usable += std::min(of_domain, once);
+      for (std::uint32_t node : Usable(owner)) strength += state_.nodes()[node].strength;
       if (count < again && count < limit_) continue;
       if (usable < static_cast<std::int64_t>(wanted_)) continue;
       const bool strong = strength * state_.limits().target_load >= state_.table(table_).load;
       if (!strong && count < limit_) continue;
-      const std::span<const std::uint32_t> chosen(order_.data(), count);
+      const std::vector<std::uint32_t> chosen = SitesOf(count);
       for (Preference preference : {Preference::kBalance, Preference::kRoom}) {
         if (Assign(chosen, preference, true)) return true;
       }
@@ -163,57 +184,99 @@ class TableFiller {
     return false;
   }
 
-  // Whatever finds a place; returns how many copies did not.
-  std::uint32_t Some() {
-    const std::span<const std::uint32_t> chosen(order_.data(), limit_);
-    Assign(chosen, Preference::kRoom, false);
-    return unplaced_;
+  std::uint32_t DomainOfOwner(std::uint32_t owner) const {
+    return state_.nodes()[state_.owners()[owner].front()].domain;
   }
 
- private:
-  // Holders of the table first, then by what each adds to the usable room.
-  void OrderNodes() {
-    const std::vector<NodeState>& nodes = state_.nodes();
-    std::vector<std::int64_t> room(state_.domains(), 0);
-    for (std::uint32_t node : state_.table(table_).members) {
-      if (!nodes[node].takes()) {
-        ++standing_;
-        standing_strength_ += nodes[node].strength;
+  // Its tiers that take copies of this table in this attempt.
+  std::vector<std::uint32_t> Usable(std::uint32_t owner) const {
+    std::vector<std::uint32_t> usable;
+    for (std::uint32_t node : state_.owners()[owner]) {
+      const NodeState& one = state_.nodes()[node];
+      if (one.takes() && one.tier <= slowest_ && state_.MayUse(table_, one.tier)) {
+        usable.push_back(node);
+      }
+    }
+    return usable;
+  }
+  std::vector<std::uint32_t> SitesOf(std::size_t count) const {
+    std::vector<std::uint32_t> sites;
+    for (std::size_t i = 0; i < count; ++i) {
+      for (std::uint32_t node : Usable(order_[i])) sites.push_back(node);
+    }
+    return sites;
+  }
+
+  // Holders of the table first, then by what each adds to the usable room. False: as the attempt
+  // before, for no node has a tier more.
+  bool Order(Tier slowest) {
+    slowest_ = slowest;
+    std::vector<std::int64_t> room(state_.owners().size(), 0);
+    bool same = !room_.empty();
+    std::size_t sites = 0;
+    for (std::uint32_t owner = 0; owner < room.size(); ++owner) {
+      for (std::uint32_t node : Usable(owner)) {
+        ++sites;
+        room[owner] += std::max<std::int64_t>(0, state_.nodes()[node].free);
+      }
+    }
+    same = same && sites == sites_;
+    sites_ = sites;
+    room_ = std::move(room);
+    if (same) return false;
+    order_.clear();
+    standing_ = 0;
+    standing_strength_ = 0;
+    OrderHolders();
+    OrderOthers();
+    const std::size_t most = state_.table_view(table_).max_nodes;
+    limit_ = order_.size();
+    if (most != 0) limit_ = std::min(limit_, std::max(holders_, most - std::min(most, standing_)));
+    return true;
+  }
+
+  void OrderHolders() {
+    for (std::uint32_t owner : state_.table(table_).members) {
+      if (!Usable(owner).empty()) {
+        order_.push_back(owner);
         continue;
       }
-      order_.push_back(node);
-      room[nodes[node].domain] += std::max<std::int64_t>(0, nodes[node].free);
+      ++standing_;
+      for (std::uint32_t node : state_.owners()[owner]) {
+        if (state_.BytesOn(table_, node) > 0) standing_strength_ += state_.nodes()[node].strength;
+      }
     }
     holders_ = order_.size();
-    using Entry = std::tuple<std::int64_t, int, std::int64_t, std::uint32_t, std::uint32_t>;
-    const auto entry = [&](std::uint32_t node) {
-      const NodeState& one = nodes[node];
+  }
+
+  void OrderOthers() {
+    std::vector<std::int64_t> room(state_.domains(), 0);
+    for (std::uint32_t owner : order_) room[DomainOfOwner(owner)] += room_[owner];
+    using Entry = std::tuple<std::int64_t, int, std::int64_t, std::uint32_t>;
+    const auto entry = [&](std::uint32_t owner) {
       const auto once = static_cast<std::int64_t>(once_);
-      const std::int64_t before = std::min(room[one.domain], once);
-      const std::int64_t after = std::min(room[one.domain] + one.free, once);
-      return Entry{after - before, -static_cast<int>(std::min(64.0, one.Use() * 8)), one.free,
-                   ~one.rank, node};
+      const std::int64_t of_domain = room[DomainOfOwner(owner)];
+      double use = 0;
+      for (std::uint32_t node : Usable(owner)) use = std::max(use, state_.nodes()[node].Use());
+      return Entry{std::min(of_domain + room_[owner], once) - std::min(of_domain, once),
+                   -static_cast<int>(std::min(64.0, use * 8)), room_[owner], ~owner};
     };
     std::priority_queue<Entry> rest;
-    for (std::uint32_t node = 0; node < nodes.size(); ++node) {
-      if (!nodes[node].takes() || nodes[node].free <= 0 || state_.IsMember(table_, node)) continue;
-      rest.push(entry(node));
+    for (std::uint32_t owner = 0; owner < room_.size(); ++owner) {
+      if (room_[owner] > 0 && !state_.IsMember(table_, owner)) rest.push(entry(owner));
     }
     while (!rest.empty()) {
       const Entry top = rest.top();
       rest.pop();
       // What a node adds only shrinks while others are taken.
-      const Entry now = entry(std::get<4>(top));
+      const Entry now = entry(~std::get<3>(top));
       if (now < top) {
         rest.push(now);
         continue;
       }
-      order_.push_back(std::get<4>(top));
-      room[nodes[order_.back()].domain] += nodes[order_.back()].free;
+      order_.push_back(~std::get<3>(top));
+      room[DomainOfOwner(order_.back())] += room_[order_.back()];
     }
-    const std::size_t most = state_.table_view(table_).max_nodes;
-    limit_ = order_.size();
-    if (most != 0) limit_ = std::min(limit_, std::max(holders_, most - std::min(most, standing_)));
   }
 
   bool Assign(std::span<const std::uint32_t> chosen, Preference preference, bool whole) {
@@ -256,7 +319,10 @@ class TableFiller {
   const std::uint32_t table_;
   std::vector<Lacking> lacking_;
   std::uint64_t once_ = 0, wanted_ = 0, smallest_ = ~std::uint64_t{0} >> 1;
-  std::vector<std::uint32_t> order_;
+  Tier slowest_ = Tier::kDram;
+  std::size_t sites_ = 0;
+  std::vector<std::int64_t> room_;    // of each owner, in the tiers of this attempt
+  std::vector<std::uint32_t> order_;  // owners
   std::size_t holders_ = 0;
   std::size_t standing_ = 0;  // holders that take nothing
   double standing_strength_ = 0;

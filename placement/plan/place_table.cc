@@ -14,7 +14,7 @@ absl::StatusOr<Placements> PlaceTable(const ClusterState& state, const TableReco
   const absl::StatusOr<Plan> plan = PlaceTable(view);
   if (!plan.ok()) return plan.status();
   Placements placements;
-  for (const PlanStep& step : *plan) placements.push_back({step.shard, *step.to});
+  for (const PlanStep& step : *plan) placements.push_back({step.shard, *step.to, step.to_tier});
   return placements;
 }
 
@@ -23,7 +23,7 @@ void AddPlacements(const Placements& placements, std::vector<MapChunk>* chunks) 
     const std::uint32_t shard = placement.shard.value();
     chunks->at(shard / kChunkShards)
         .shards.at(shard % kChunkShards)
-        .push_back({placement.node, Tier::kDram, ReplicaState::kLoading});
+        .push_back({placement.node, placement.tier, ReplicaState::kLoading});
   }
 }
 

@@ -16,6 +16,7 @@ namespace engram::placement {
 struct Placement {
   ShardIndex shard;
   NodeId node;
+  Tier tier = Tier::kDram;
   friend bool operator==(const Placement&, const Placement&) = default;
 };
 using Placements = std::vector<Placement>;  // in order of (shard, node)

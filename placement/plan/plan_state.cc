@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <tuple>
 
 #include "engram/check.h"
 
@@ -11,6 +12,16 @@ namespace {
 
 constexpr std::size_t kFewMembers = 48;
 constexpr std::size_t kMostUnmet = 32;
+
+// Of a tier that was not measured, of what dram would have.
+double ShareOfDram(Tier tier) {
+  switch (tier) {
+    case Tier::kDram: return 1;
+    case Tier::kCxl: return 0.5;
+    case Tier::kNvme: return 0.125;
+  }
+  return 1;
+}
 
 }  // namespace
 
@@ -26,7 +37,8 @@ void PlanState::AddNodes() {
   by_rank_.resize(count);
   std::iota(by_rank_.begin(), by_rank_.end(), 0);
   std::sort(by_rank_.begin(), by_rank_.end(), [&](std::uint32_t a, std::uint32_t b) {
-    return view_.nodes[a].id < view_.nodes[b].id;
+    const PlanNode &x = view_.nodes[a], &y = view_.nodes[b];
+    return std::tie(x.id, x.tier) < std::tie(y.id, y.tier);
   });
   std::map<std::string, std::uint32_t> domains;
   nodes_.resize(count);
@@ -36,11 +48,17 @@ void PlanState::AddNodes() {
     const auto next = static_cast<std::uint32_t>(domains.size());
     node.domain = domains.emplace(DomainOf(from.id, from.failure_domain), next).first->second;
     node.rank = rank;
+    node.tier = from.tier;
+    if (rank == 0 || view_.nodes[by_rank_[rank - 1]].id != from.id) owners_.emplace_back();
+    owners_.back().push_back(by_rank_[rank]);
+    node.owner = static_cast<std::uint32_t>(owners_.size() - 1);
     node.mode = from.mode;
     node.free = from.free_bytes;
-    node.strength = static_cast<double>(
-        std::max<std::uint64_t>(1, from.read_bytes_per_second == 0 ? limits_.read_bytes_per_second
-                                                                   : from.read_bytes_per_second));
+    node.strength =
+        from.read_bytes_per_second == 0
+            ? ShareOfDram(from.tier) * static_cast<double>(limits_.read_bytes_per_second)
+            : static_cast<double>(from.read_bytes_per_second);
+    node.strength = std::max(1.0, node.strength);
     if (node.stays()) {
       strength_ += node.strength;
       staying_ += 1;
@@ -57,7 +75,7 @@ void PlanState::AddTables() {
     return view_.tables[a].uid < view_.tables[b].uid;
   });
   bytes_on_.assign(count * nodes_.size(), 0);
-  copies_on_.assign(count * nodes_.size(), 0);
+  copies_on_.assign(count * owners_.size(), 0);
   tables_.resize(count);
   std::size_t shards = 0;
   for (const PlanTable& table : view_.tables) shards += table.shards.size();
@@ -124,15 +142,21 @@ std::uint32_t PlanState::Settled(const ShardState& shard) const {
 bool PlanState::CanTake(std::uint32_t id, std::uint32_t node, std::uint32_t leaving) const {
   const ShardState& shard = shards_[id];
   const NodeState& to = nodes_[node];
-  if (!to.takes() || shard.moving) return false;
+  if (!to.takes() || shard.moving || !MayUse(shard.table, to.tier)) return false;
   // Where it was when the plan began it still is.
   if (!WasThere(id, node) && to.free < static_cast<std::int64_t>(shard.bytes)) return false;
   for (std::uint32_t one : shard.nodes) {
-    if (one == node) return false;
+    if (nodes_[one].owner == to.owner) return false;
     if (one != leaving && nodes_[one].stays() && nodes_[one].domain == to.domain) return false;
   }
-  const std::vector<std::uint32_t>& going = shard_view(id).leaving;
-  return std::find(going.begin(), going.end(), node) == going.end();
+  // A node has one copy, in one tier, until it has let go of it.
+  const PlanShard& before = shard_view(id);
+  const auto is_other_tier = [&](std::uint32_t one) {
+    return one != node && nodes_[one].owner == to.owner;
+  };
+  if (std::any_of(before.nodes.begin(), before.nodes.end(), is_other_tier)) return false;
+  return std::none_of(before.leaving.begin(), before.leaving.end(),
+                      [&](std::uint32_t one) { return one == node || is_other_tier(one); });
 }
 
 void PlanState::SetLoad(std::uint32_t node, double load) {
@@ -156,17 +180,16 @@ void PlanState::Share(const ShardState& shard, double sign) {
 }
 
 void PlanState::Count(const ShardState& shard, std::uint32_t node, int by) {
-  const std::size_t at = shard.table * nodes_.size() + node;
-  bytes_on_[at] += static_cast<std::uint64_t>(by) * shard.bytes;
+  bytes_on_[shard.table * nodes_.size() + node] += static_cast<std::uint64_t>(by) * shard.bytes;
+  const std::uint32_t owner = nodes_[node].owner;
+  const std::size_t at = shard.table * owners_.size() + owner;
   const std::uint32_t before = copies_on_[at];
   copies_on_[at] += static_cast<std::uint32_t>(by);
   if (!nodes_[node].stays() || (before > 0 && copies_on_[at] > 0)) return;
   std::vector<std::uint32_t>& members = tables_[shard.table].members;
-  const auto place = std::lower_bound(
-      members.begin(), members.end(), node,
-      [&](std::uint32_t a, std::uint32_t b) { return nodes_[a].rank < nodes_[b].rank; });
+  const auto place = std::lower_bound(members.begin(), members.end(), owner);
   if (before == 0) {
-    members.insert(place, node);
+    members.insert(place, owner);
   } else {
     members.erase(place);
   }
@@ -210,48 +233,67 @@ void PlanState::MoveBack(std::uint32_t id, std::uint32_t at, std::uint32_t to, b
 }
 
 std::uint32_t PlanState::Target(std::uint32_t id, std::uint32_t leaving, double most, bool any_node,
-                                std::uint32_t copies) const {
+                                Tier slowest, std::uint32_t copies) const {
   const ShardState& shard = shards_[id];
   const std::size_t then = shard.nodes.size() + (leaving == kNone ? 1 : 0);
   const double share = shard.load / static_cast<double>(std::max<std::size_t>(copies, then));
   const std::vector<std::uint32_t>& members = tables_[shard.table].members;
+  const auto fits = [&](std::uint32_t node) {
+    const NodeState& to = nodes_[node];
+    return to.tier <= slowest && to.Use() + share / to.strength <= most &&
+           CanTake(id, node, leaving);
+  };
   if (!any_node && members.size() <= kFewMembers) {
     std::uint32_t best = kNone;
-    for (std::uint32_t node : members) {
-      if (best != kNone && nodes_[node].Use() >= nodes_[best].Use()) continue;
-      if (nodes_[node].Use() + share / nodes_[node].strength > most) continue;
-      if (CanTake(id, node, leaving)) best = node;
+    for (std::uint32_t owner : members) {
+      for (std::uint32_t node : owners_[owner]) {
+        if (best != kNone && nodes_[node].Use() >= nodes_[best].Use()) continue;
+        if (fits(node)) best = node;
+      }
     }
     return best;
   }
   for (const auto& [use, rank] : by_use_) {
     if (use > most) break;
     const std::uint32_t node = by_rank_[rank];
-    if (!any_node && !IsMember(shard.table, node)) continue;
-    if (use + share / nodes_[node].strength > most) continue;
-    if (CanTake(id, node, leaving)) return node;
+    if (!any_node && !IsMember(shard.table, nodes_[node].owner)) continue;
+    if (fits(node)) return node;
   }
   return kNone;
 }
 
 std::uint32_t PlanState::TargetOrNew(std::uint32_t id, std::uint32_t leaving, double most,
-                                     std::uint32_t copies) const {
-  const std::uint32_t member = Target(id, leaving, most, false, copies);
+                                     Tier slowest, std::uint32_t copies) const {
+  const std::uint32_t member = Target(id, leaving, most, false, slowest, copies);
   if (member != kNone || !MayGrow(shards_[id].table)) return member;
-  return Target(id, leaving, most, true, copies);
+  return Target(id, leaving, most, true, slowest, copies);
 }
 
 std::uint32_t PlanState::BestTarget(std::uint32_t id, std::uint32_t leaving, bool any_node) const {
   const ShardState& shard = shards_[id];
   std::uint32_t best = kNone;
   double least = 0;
-  for (std::uint32_t node : any_node ? by_rank_ : tables_[shard.table].members) {
+  for (std::uint32_t node : by_rank_) {
+    if (!any_node && !IsMember(shard.table, nodes_[node].owner)) continue;
+    if (nodes_[node].tier > nodes_[leaving].tier) continue;
     const double after = (nodes_[node].load + shard.Share()) / nodes_[node].strength;
     if ((best != kNone && after >= least) || !CanTake(id, node, leaving)) continue;
     best = node;
     least = after;
   }
   return best;
+}
+
+std::string PlanState::Named(std::uint32_t node) const {
+  const std::string name = "node " + view_.nodes[node].id.name;
+  const Tier tier = nodes_[node].tier;
+  return tier == Tier::kDram ? name : std::string(Name(tier)) + " of " + name;
+}
+
+Tier PlanState::FastestTier(const ShardState& shard) const {
+  Tier fastest = Tier::kNvme;
+  for (std::uint32_t node : shard.nodes) fastest = std::min(fastest, nodes_[node].tier);
+  return fastest;
 }
 
 bool PlanState::MayGrow(std::uint32_t table) const {

@@ -1,5 +1,6 @@
 // What the planner thinks with: the pool as it would be after the steps taken so far. Dense arrays;
-// nodes keep the numbers of the view, shards of all tables are numbered through. Internal to
+// nodes, which stand for one tier of a node here, keep the numbers of the view, shards of all
+// tables are numbered through. An owner is a whole node: all its tiers. Internal to
 // placement/plan. Thread-compatible.
 //
 // Memory is counted as it is while a plan is carried out: what a step takes from a node is free
@@ -21,7 +22,9 @@ namespace engram::placement {
 
 struct NodeState {
   std::uint32_t domain = 0;
-  std::uint32_t rank = 0;  // by name: settles equal choices
+  std::uint32_t owner = 0;
+  std::uint32_t rank = 0;  // by name, then tier: settles equal choices
+  Tier tier = Tier::kDram;
   NodeMode mode = NodeMode::kAlive;
   std::int64_t free = 0;   // what can be given out in this plan
   std::int64_t freed = 0;  // what will be free beside that once it was carried out
@@ -56,7 +59,7 @@ struct ShardState {
 struct TableParts {
   std::uint32_t first = 0, end = 0;  // shards
   double load = 0;
-  std::vector<std::uint32_t> members;  // nodes that hold some of it and stay, by rank
+  std::vector<std::uint32_t> members;  // owners that hold some of it and stay, by name
 };
 
 class PlanState {
@@ -75,6 +78,8 @@ class PlanState {
   // Tables in order of name, so that the order of the view does not matter.
   const std::vector<std::uint32_t>& table_order() const { return table_order_; }
   std::size_t domains() const { return domains_; }
+  // By name; the tiers of each, fastest first.
+  const std::vector<std::vector<std::uint32_t>>& owners() const { return owners_; }
   const PlanTable& table_view(std::uint32_t table) const { return view_.tables[table]; }
   const PlanShard& shard_view(std::uint32_t id) const {
     const ShardState& shard = shards_[id];
@@ -83,8 +88,12 @@ class PlanState {
   std::uint64_t BytesOn(std::uint32_t table, std::uint32_t node) const {
     return bytes_on_[table * nodes_.size() + node];
   }
-  bool IsMember(std::uint32_t table, std::uint32_t node) const {
-    return copies_on_[table * nodes_.size() + node] > 0;
+  bool IsMember(std::uint32_t table, std::uint32_t owner) const {
+    return copies_on_[table * owners_.size() + owner] > 0;
+  }
+  bool MayUse(std::uint32_t table, Tier tier) const {
+    const std::vector<Tier>& tiers = view_.tables[table].tiers;
+    return tiers.empty() || std::find(tiers.begin(), tiers.end(), tier) != tiers.end();
   }
   // Shards that the node holds; some may have left it since they were listed.
   const std::vector<std::uint32_t>& Held(std::uint32_t node);
@@ -95,7 +104,8 @@ class PlanState {
   // Distinct failure domains of the copies on nodes that stay.
   std::uint32_t Settled(const ShardState& shard) const;
   // Whether a copy may go to `node`: one that takes replicas, has room, is not about to let this
-  // shard go, and shares its domain with no copy that stays but `leaving`, which goes.
+  // shard go, nor any other tier of its owner, is a tier for the table, and shares its domain with
+  // no copy that stays but `leaving`, which goes.
   bool CanTake(std::uint32_t id, std::uint32_t node, std::uint32_t leaving = kNone) const;
   void Put(std::uint32_t id, std::uint32_t node, const StepCause& cause);
   void Take(std::uint32_t id, std::uint32_t node, const StepCause& cause);
@@ -114,16 +124,21 @@ class PlanState {
     return shard_view(id).nodes.size() > shards_[id].nodes.size();
   }
 
-  // The least loaded node for a copy, whose load would not exceed `most` then, among the table's
-  // members, or among all. kNone: there is none. `leaving` (or kNone) gives its copy up; `copies`
-  // share the load in the end (0: those that there are then).
+  // The least loaded node for a copy, whose load would not exceed `most` then, in a tier that is
+  // not slower than `slowest`, among the table's members, or among all. kNone: there is none.
+  // `leaving` (or kNone) gives its copy up; `copies` share the load in the end (0: those that there
+  // are then).
   std::uint32_t Target(std::uint32_t id, std::uint32_t leaving, double most, bool any_node,
-                       std::uint32_t copies = 0) const;
+                       Tier slowest, std::uint32_t copies = 0) const;
   // Target among the table's members, else, where it may be on one more node, among all.
-  std::uint32_t TargetOrNew(std::uint32_t id, std::uint32_t leaving, double most,
+  std::uint32_t TargetOrNew(std::uint32_t id, std::uint32_t leaving, double most, Tier slowest,
                             std::uint32_t copies = 0) const;
-  // The node that would be the least loaded with the copy.
+  // The node that would be the least loaded with the copy, in no slower tier than `leaving`.
   std::uint32_t BestTarget(std::uint32_t id, std::uint32_t leaving, bool any_node) const;
+  // "node a", or "cxl of node a": for people.
+  std::string Named(std::uint32_t node) const;
+  // The fastest tier that has a copy; kNvme when there is none.
+  Tier FastestTier(const ShardState& shard) const;
   // Whether one more node may hold a part of the table.
   bool MayGrow(std::uint32_t table) const;
   double MaxUse() const;
@@ -154,8 +169,9 @@ class PlanState {
   std::vector<ShardState> shards_;
   std::vector<TableParts> tables_;
   std::vector<std::uint32_t> table_order_;
+  std::vector<std::vector<std::uint32_t>> owners_;
   std::vector<std::uint64_t> bytes_on_;   // [table][node]
-  std::vector<std::uint32_t> copies_on_;  // [table][node]
+  std::vector<std::uint32_t> copies_on_;  // [table][owner]
   std::vector<std::vector<std::uint32_t>> held_;
   bool held_listed_ = false;
   std::set<std::pair<double, std::uint32_t>> by_use_;  // (use, rank) of nodes that take

@@ -4,6 +4,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engram/settings/units.h"
 #include "placement/plan/goals.h"
 #include "placement/plan/steps.h"
@@ -34,6 +35,8 @@ void Limit(std::uint64_t limit, PlanResult* result) {
   result->plan = std::move(kept);
 }
 
+void AppendTier(std::string* out, Tier tier) { out->append(Name(tier)); }
+
 absl::Status DoesNotFit(const PlanState& state) {
   const PlanTable& table = state.view().tables[0];
   std::uint64_t wanted = 0;
@@ -42,10 +45,11 @@ absl::Status DoesNotFit(const PlanState& state) {
   }
   std::vector<const PlanNode*> nodes;
   for (const PlanNode& node : state.view().nodes) {
-    if (node.mode == NodeMode::kAlive) nodes.push_back(&node);
+    if (node.mode == NodeMode::kAlive && state.MayUse(0, node.tier)) nodes.push_back(&node);
   }
-  std::sort(nodes.begin(), nodes.end(),
-            [](const PlanNode* a, const PlanNode* b) { return a->id < b->id; });
+  std::sort(nodes.begin(), nodes.end(), [](const PlanNode* a, const PlanNode* b) {
+    return std::tie(a->id, a->tier) < std::tie(b->id, b->tier);
+  });
   std::string free;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (i == kShownNodes) {
@@ -53,13 +57,17 @@ absl::Status DoesNotFit(const PlanState& state) {
       break;
     }
     absl::StrAppend(
-        &free, i == 0 ? "" : ", ", nodes[i]->id.name, " ",
+        &free, i == 0 ? "" : ", ", nodes[i]->id.name,
+        nodes[i]->tier == Tier::kDram ? "" : absl::StrCat(" ", std::string(Name(nodes[i]->tier))),
+        " ",
         RoundSize(static_cast<std::uint64_t>(std::max<std::int64_t>(0, nodes[i]->free_bytes))));
   }
   return absl::ResourceExhaustedError(absl::StrCat(
       "table ", table.name.Full(), " does not fit: it needs ", RoundSize(wanted), " (",
       table.replicas, table.replicas == 1 ? " replica" : " replicas in distinct failure domains",
       table.max_nodes == 0 ? "" : absl::StrCat(", at most ", table.max_nodes, " nodes"),
+      table.tiers.empty() ? ""
+                          : absl::StrCat(", in ", absl::StrJoin(table.tiers, ", ", AppendTier)),
       ") and the alive nodes have free: ", free.empty() ? "none is alive" : free,
       "; start more pool nodes, give them more memory, or delete a table"));
 }

@@ -7,9 +7,15 @@
 //   3. no more nodes a table than capacity, load and replication need, never more than max_nodes;
 //   4. lowest maximum load;   5. more copies of shards too hot for one node;   6. fewest bytes.
 // A plan that was carried out leaves nothing to plan, unless a step waited for memory that another
-// one frees or for a later plan's bytes: then repeating ends after a few plans.
+// one frees, for a later plan's bytes, or for a node to let go of a copy before it takes it in
+// another tier: then repeating ends after a few plans.
 //
-// A node's load is the bytes a second that are read from it over those it can serve. Loads within
+// What copies are placed on is a tier of a node: its own room and read rate, the node's failure
+// domain, so that two copies never share a node. Nodes are counted as nodes. A new copy goes to the
+// fastest tier that the table may use and that has room; for load, nothing moves to a slower tier
+// than it is in, so what is read most ends in the fastest ones. Nothing moves inside a node.
+//
+// A tier's load is the bytes a second that are read from it over those it can serve. Loads within
 // PlanLimits::goal of the bound are as good as equal, and nothing moves for load before the highest
 // one exceeds that by `hysteresis`, so that a load that swings does not make shards swing. Equal
 // choices are settled by name: the order of the input's nodes and tables does not matter.
@@ -24,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "engram/ids.h"
 #include "engram/table_spec.h"
+#include "engram/tier.h"
 
 namespace engram::placement {
 
@@ -34,12 +41,14 @@ enum class NodeMode : std::uint8_t {
   kDead,      // what it had is lost
 };
 
+// One tier of one node.
 struct PlanNode {
   NodeId id;
   std::string failure_domain;  // empty: the node is a domain of its own
   NodeMode mode = NodeMode::kAlive;
   std::int64_t free_bytes = 0;              // beside what the view says it holds; below 0: too full
   std::uint64_t read_bytes_per_second = 0;  // 0 = not measured
+  Tier tier = Tier::kDram;
 };
 
 struct PlanShard {
@@ -58,6 +67,7 @@ struct PlanTable {
   std::uint32_t max_nodes = 0;  // 0 = as few as capacity, load and replication need
   std::uint32_t row_bytes = 0;  // as stored
   std::vector<PlanShard> shards;
+  std::vector<Tier> tiers = {};  // that it may use; empty: all
 };
 
 struct PoolView {
@@ -67,7 +77,7 @@ struct PoolView {
 
 struct PlanLimits {
   std::uint64_t bytes = std::uint64_t{1} << 62;  // of one plan; one step is always allowed
-  // Of a node that was not measured.
+  // Of dram that was not measured; half of it for cxl, an eighth for nvme.
   std::uint64_t read_bytes_per_second = std::uint64_t{2} << 30;
   double goal = 1.05;             // highest load over the bound that is good enough
   double hysteresis = 0.05;       // beyond `goal` before anything moves for load
@@ -97,6 +107,7 @@ struct PlanStep {
   PlanGoal goal = PlanGoal::kReplication;
   std::string reason;       // for people
   std::uint64_t bytes = 0;  // that `to` pulls
+  Tier from_tier = Tier::kDram, to_tier = Tier::kDram;
   friend bool operator==(const PlanStep&, const PlanStep&) = default;
 };
 

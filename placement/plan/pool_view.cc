@@ -6,28 +6,31 @@
 namespace engram::placement {
 namespace {
 
-std::map<NodeId, std::uint32_t> Numbers(const ClusterState& state) {
-  std::map<NodeId, std::uint32_t> numbers;
-  for (const auto& [id, node] : state.nodes) {
-    numbers.emplace(id, static_cast<std::uint32_t>(numbers.size()));
+// A tier of a node -> its number in NodesOf.
+using Numbers = std::map<std::pair<NodeId, Tier>, std::uint32_t>;
+
+Numbers NumbersOf(const std::vector<PlanNode>& nodes) {
+  Numbers numbers;
+  for (const PlanNode& node : nodes) {
+    numbers.emplace(std::pair(node.id, node.tier), static_cast<std::uint32_t>(numbers.size()));
   }
   return numbers;
 }
 
 PlanTable Described(const TableRecord& table, const ShardLayout& layout) {
   return {table.uid,       table.name, table.options.replicas, table.options.max_nodes,
-          layout.stride(), {}};
+          layout.stride(), {},         table.options.tiers};
 }
 
 void AddShards(const ClusterState& pool, const MapChunk& chunk, const ShardLayout& layout,
-               TableState state, const std::map<NodeId, std::uint32_t>& numbers, PlanTable* table) {
+               TableState state, const Numbers& numbers, PlanTable* table) {
   for (const std::vector<MapReplica>& replicas : chunk.shards) {
     PlanShard shard;
     const ShardIndex index(static_cast<std::uint32_t>(table->shards.size()));
     shard.bytes = layout.StoredBytes(index);
     shard.moving = pool.moves.contains({chunk.table, index});
     for (const MapReplica& replica : replicas) {
-      const auto node = numbers.find(replica.node);
+      const auto node = numbers.find({replica.node, replica.tier});
       if (node == numbers.end()) continue;
       const bool leaves = replica.state == ReplicaState::kDraining;
       (leaves ? shard.leaving : shard.nodes).push_back(node->second);
@@ -41,22 +44,21 @@ void AddShards(const ClusterState& pool, const MapChunk& chunk, const ShardLayou
 
 std::vector<PlanNode> NodesOf(const ClusterState& state) {
   std::vector<PlanNode> nodes;
-  const std::map<NodeId, std::int64_t> free = state.FreeBytes();
-  for (const auto& [id, record] : state.nodes) {
+  for (const auto& [place, room] : state.Rooms()) {
+    const NodeRecord& record = *state.FindNode(place.first);
     PlanNode& node = nodes.emplace_back();
-    node.id = id;
-    node.failure_domain = record->failure_domain;
-    if (!record->alive) {
+    node.id = place.first;
+    node.tier = place.second;
+    node.failure_domain = record.failure_domain;
+    node.free_bytes = room.free_bytes;
+    node.read_bytes_per_second = room.read_bytes_per_second;
+    if (!record.alive) {
       node.mode = NodeMode::kDead;
-    } else if (record->draining) {
+    } else if (record.draining) {
       node.mode = NodeMode::kDraining;
-    } else if (record->cordoned) {
+    } else if (record.cordoned || !room.well) {
       node.mode = NodeMode::kCordoned;
     }
-    const TierCapacity* dram = state.DramOf(*record);
-    if (dram == nullptr) continue;
-    node.free_bytes = free.at(id);
-    node.read_bytes_per_second = dram->read_bytes_per_second;
   }
   return nodes;
 }
@@ -64,7 +66,7 @@ std::vector<PlanNode> NodesOf(const ClusterState& state) {
 PlanTable TableOf(const ClusterState& state, const TableRecord& table, const ShardLayout& layout,
                   const std::vector<MapChunk>& chunks) {
   PlanTable out = Described(table, layout);
-  const std::map<NodeId, std::uint32_t> numbers = Numbers(state);
+  const Numbers numbers = NumbersOf(NodesOf(state));
   for (const MapChunk& chunk : chunks) AddShards(state, chunk, layout, table.state, numbers, &out);
   return out;
 }
@@ -72,7 +74,7 @@ PlanTable TableOf(const ClusterState& state, const TableRecord& table, const Sha
 PoolView ViewOf(const ClusterState& state, const ShardReads& reads) {
   PoolView view;
   view.nodes = NodesOf(state);
-  const std::map<NodeId, std::uint32_t> numbers = Numbers(state);
+  const Numbers numbers = NumbersOf(view.nodes);
   for (const auto& [uid, table] : state.tables) {
     if (table->record.state != TableState::kReady) continue;
     PlanTable& out = view.tables.emplace_back(Described(table->record, *table->layout));

@@ -13,7 +13,7 @@ namespace engram::placement {
 // Rows read a second, per shard of the table; empty: nothing is known.
 using ShardReads = std::function<std::vector<double>(const TableUid&)>;
 
-// Nodes in order of name, with ClusterState::FreeBytes.
+// The tiers of all nodes in order of name, as ClusterState::Rooms has them.
 std::vector<PlanNode> NodesOf(const ClusterState& state);
 // One table with the replicas of `chunks`. A stored move, and replicas on the way (Loading or
 // Draining ones of a Ready table), mark their shard as moving; nodes that the state does not know

@@ -93,8 +93,14 @@ class StepMaker {
     PlanStep step;
     step.table = state_.table_view(shard.table).uid;
     step.shard = ShardIndex(draft.shard - state_.table(shard.table).first);
-    if (draft.from != PlanState::kNone) step.from = state_.view().nodes[draft.from].id;
-    if (draft.to != PlanState::kNone) step.to = state_.view().nodes[draft.to].id;
+    if (draft.from != PlanState::kNone) {
+      step.from = state_.view().nodes[draft.from].id;
+      step.from_tier = state_.nodes()[draft.from].tier;
+    }
+    if (draft.to != PlanState::kNone) {
+      step.to = state_.view().nodes[draft.to].id;
+      step.to_tier = state_.nodes()[draft.to].tier;
+    }
     step.goal = draft.goal;
     step.bytes = draft.to == PlanState::kNone ? 0 : shard.bytes;
     step.reason = Reason(draft, shard);
@@ -115,14 +121,14 @@ class StepMaker {
       }
       case PlanGoal::kDrain: return absl::StrCat("node ", NodeName(cause.node), " drains");
       case PlanGoal::kCapacity:
-        return absl::StrCat("node ", NodeName(cause.node), " holds ",
+        return absl::StrCat(state_.Named(cause.node), " holds ",
                             RoundSize(static_cast<std::uint64_t>(std::max(0.0, cause.a))),
                             " more than it has room for");
       case PlanGoal::kFewNodes:
         return absl::StrCat("the table is on ", cause.b, " nodes and needs ", cause.a);
       case PlanGoal::kLoad:
-        return absl::StrFormat("node %s is read at %.1f%% of what it can, the mean is %.1f%%",
-                               NodeName(cause.node), 100 * cause.a, 100 * cause.b);
+        return absl::StrFormat("%s is read at %.1f%% of what it can, the mean is %.1f%%",
+                               state_.Named(cause.node), 100 * cause.a, 100 * cause.b);
       case PlanGoal::kHotCopies:
         return absl::StrFormat("%.0f rows a second are %.0f%% of what a node can serve", cause.a,
                                100 * cause.b);

@@ -134,8 +134,14 @@ v1::PlanStep ToWireStep(const PlanStep& step, const ClusterState& state) {
   const TableEntry* table = state.FindTable(step.table);
   if (table != nullptr) out.set_table_name(table->record.name.Full());
   out.set_shard(step.shard.value());
-  if (step.from) out.set_from(step.from->name);
-  if (step.to) out.set_to(step.to->name);
+  if (step.from) {
+    out.set_from(step.from->name);
+    out.set_from_tier(wire::ToWire(step.from_tier));
+  }
+  if (step.to) {
+    out.set_to(step.to->name);
+    out.set_to_tier(wire::ToWire(step.to_tier));
+  }
   out.set_goal(static_cast<v1::PlanGoal>(step.goal));
   out.set_reason(step.reason);
   out.set_bytes(step.bytes);

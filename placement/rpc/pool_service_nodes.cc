@@ -59,6 +59,10 @@ v1::Move ToWireMove(const ClusterState& state, const MoveRecord& move) {
   }
   out.set_from(move.from.name);
   out.set_to(move.to.name);
+  if (const MapReplica* from = state.FindReplica(move.shard, move.from)) {
+    out.set_from_tier(wire::ToWire(from->tier));
+  }
+  if (!move.to.name.empty()) out.set_to_tier(wire::ToWire(move.to_tier));
   out.set_kind(ToWireKind(move.kind));
   out.set_reason(move.reason);
   out.set_state(ToWireStep(StepOf(state, move)));
@@ -147,9 +151,15 @@ grpc::ServerUnaryReactor* PoolService::MoveShard(grpc::CallbackServerContext* co
   if (request->to().empty()) {
     return Finish(context, absl::InvalidArgumentError("MoveShard names no node to move to"));
   }
+  std::optional<Tier> tier;
+  if (request->tier() != v1::TIER_UNSPECIFIED) {
+    const absl::StatusOr<Tier> wanted = wire::FromWire(request->tier());
+    if (!wanted.ok()) return Finish(context, wanted.status());
+    tier = *wanted;
+  }
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   loop_->MoveShard({CallerOf(request->caller()), *std::move(table), ShardIndex(request->shard()),
-                    NodeId{request->from()}, NodeId{request->to()}, request->dry_run()},
+                    NodeId{request->from()}, NodeId{request->to()}, request->dry_run(), tier},
                    [this, reactor, response](absl::StatusOr<MoveRecord> move) {
                      if (move.ok()) {
                        *response->mutable_move() = ToWireMove(*loop_->snapshot(), *move);

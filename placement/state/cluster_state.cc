@@ -133,15 +133,15 @@ std::vector<Successor> ClusterState::Servers(const ShardKey& shard, const NodeId
   return servers;
 }
 
-std::map<NodeId, std::uint64_t> ClusterState::AssignedBytes() const {
-  std::map<NodeId, std::uint64_t> bytes;
+std::map<TierOfNode, std::uint64_t> ClusterState::AssignedBytes() const {
+  std::map<TierOfNode, std::uint64_t> bytes;
   for (const auto& [uid, table] : tables) {
     for (const auto& chunk : table->chunks) {
       for (std::size_t i = 0; i < chunk->map.shards.size(); ++i) {
         const auto shard =
             static_cast<std::uint32_t>(std::size_t{chunk->map.chunk} * kChunkShards + i);
         for (const MapReplica& replica : chunk->map.shards[i]) {
-          bytes[replica.node] += table->layout->StoredBytes(ShardIndex(shard));
+          bytes[{replica.node, replica.tier}] += table->layout->StoredBytes(ShardIndex(shard));
         }
       }
     }
@@ -154,33 +154,32 @@ const std::vector<TierCapacity>& ClusterState::TiersOf(const NodeRecord& node) c
   return said != live.end() && !said->second->tiers.empty() ? said->second->tiers : node.tiers;
 }
 
-const TierCapacity* ClusterState::DramOf(const NodeRecord& node) const {
-  for (const TierCapacity& tier : TiersOf(node)) {
-    if (tier.tier == Tier::kDram) return &tier;
+std::map<TierOfNode, Room> ClusterState::Rooms() const {
+  const std::map<TierOfNode, std::uint64_t> assigned = AssignedBytes();
+  std::map<TierOfNode, Room> rooms;
+  for (const auto& [place, bytes] : assigned) {
+    if (FindNode(place.first) == nullptr) continue;
+    rooms[place] = {-static_cast<std::int64_t>(bytes), 0, false};
   }
-  return nullptr;
-}
-
-std::map<NodeId, std::int64_t> ClusterState::FreeBytes() const {
-  const std::map<NodeId, std::uint64_t> assigned = AssignedBytes();
-  std::map<NodeId, std::int64_t> free;
   for (const auto& [id, node] : nodes) {
-    const TierCapacity* dram = DramOf(*node);
-    if (dram == nullptr) continue;
-    const auto here = assigned.find(id);
-    free[id] = FreeOf(*dram, here == assigned.end() ? 0 : here->second);
+    for (const TierCapacity& tier : TiersOf(*node)) {
+      const auto here = assigned.find({id, tier.tier});
+      rooms[{id, tier.tier}] = {FreeOf(tier, here == assigned.end() ? 0 : here->second),
+                                tier.read_bytes_per_second, tier.trouble.empty()};
+    }
   }
-  return free;
+  return rooms;
 }
 
-std::map<NodeId, std::uint64_t> ClusterState::RoomForMoves() const {
-  std::map<NodeId, std::uint64_t> room;
-  for (const auto& [id, free] : FreeBytes()) {
-    if (MayReceive(id)) room[id] = static_cast<std::uint64_t>(std::max<std::int64_t>(0, free));
+std::map<TierOfNode, std::uint64_t> ClusterState::RoomForMoves() const {
+  std::map<TierOfNode, std::uint64_t> room;
+  for (const auto& [place, here] : Rooms()) {
+    if (!MayReceive(place.first) || !here.well) continue;
+    room[place] = static_cast<std::uint64_t>(std::max<std::int64_t>(0, here.free_bytes));
   }
   for (const auto& [shard, move] : moves) {
     if (move->started) continue;
-    const auto left = room.find(move->to);
+    const auto left = room.find({move->to, move->to_tier});
     if (left == room.end()) continue;
     const TableEntry* table = FindTable(shard.table);
     if (table == nullptr) continue;

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "engram/addressing.h"
@@ -53,6 +54,7 @@ struct MoveRecord {
   ShardKey shard;
   NodeId from;  // empty: one more copy
   NodeId to;    // empty: one copy less
+  Tier to_tier = Tier::kDram;
   MoveKind kind = MoveKind::kManual;
   std::string reason;    // for people
   bool started = false;  // the replica at `to` was added to the map
@@ -101,6 +103,15 @@ struct TableEntry : StoredTable {
   std::span<const MapReplica> Replicas(ShardIndex shard) const;
 };
 
+// A tier of a node: where a copy lies.
+using TierOfNode = std::pair<NodeId, Tier>;
+
+struct Room {
+  std::int64_t free_bytes = 0;
+  std::uint64_t read_bytes_per_second = 0;
+  bool well = true;  // it takes new replicas
+};
+
 struct ClusterState {
   Epoch epoch;
   FencingToken token;
@@ -135,17 +146,16 @@ struct ClusterState {
   std::vector<Successor> Servers(const ShardKey& shard, const NodeId& except) const;
   // What the node said last, or when it registered.
   const std::vector<TierCapacity>& TiersOf(const NodeRecord& node) const;
-  // Null: the node has none.
-  const TierCapacity* DramOf(const NodeRecord& node) const;
-  // Bytes of DRAM that each node has left: its capacity less what is assigned to it or what it says
-  // it has allocated, whichever is more, less 2 MiB and 1/128 for partly filled pages. Below zero
-  // where more is assigned than it has.
-  std::map<NodeId, std::int64_t> FreeBytes() const;
-  // What moves may take of it: on nodes that may receive replicas, less what moves that have not
-  // begun will take.
-  std::map<NodeId, std::uint64_t> RoomForMoves() const;
-  // Bytes of all replicas assigned to a node, per node.
-  std::map<NodeId, std::uint64_t> AssignedBytes() const;
+  // What the tiers of all nodes have left: capacity less what is assigned to the tier or what the
+  // node says it has allocated there, whichever is more, less 2 MiB and 1/128 for partly filled
+  // pages. Below zero where more is assigned than it has. A tier that replicas are assigned to and
+  // that its node does not have (any more) is there too, with nothing.
+  std::map<TierOfNode, Room> Rooms() const;
+  // What moves may take of it: on nodes that may receive replicas, in tiers that are well, less
+  // what moves that have not begun will take.
+  std::map<TierOfNode, std::uint64_t> RoomForMoves() const;
+  // Bytes of all replicas assigned to each tier.
+  std::map<TierOfNode, std::uint64_t> AssignedBytes() const;
   // The whole map as a delta from the empty map.
   MapDelta Snapshot() const;
 };

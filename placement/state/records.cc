@@ -207,16 +207,21 @@ std::string Encode(const StoredTable& table) {
   encoder.Text(table.load_request);
   encoder.Text(table.delete_request);
   // Left out where there is none: then it is what programs without aliases wrote and read.
-  if (record.aliases.empty()) return encoder.Take();
+  const std::vector<Tier>& tiers = record.options.tiers;
+  if (record.aliases.empty() && tiers.empty()) return encoder.Take();
   encoder.Number(record.aliases.size());
   for (const std::string& alias : record.aliases) encoder.Text(alias);
   // Likewise, for what aliases named before.
-  if (table.alias_before.empty()) return encoder.Take();
+  if (table.alias_before.empty() && tiers.empty()) return encoder.Take();
   encoder.Number(table.alias_before.size());
   for (const auto& [alias, version] : table.alias_before) {
     encoder.Text(alias);
     encoder.Text(version);
   }
+  // Likewise, for tiers that the table is restricted to.
+  if (tiers.empty()) return encoder.Take();
+  encoder.Number(tiers.size());
+  for (const Tier tier : tiers) encoder.Number(static_cast<std::uint64_t>(tier));
   return encoder.Take();
 }
 
@@ -241,6 +246,8 @@ std::string Encode(const MoveRecord& move) {
   encoder.Text(move.reason);
   encoder.Number(move.started);
   encoder.Signed(move.created_unix_ms);
+  // Left out where it is dram: then it is what programs without tiers wrote and read.
+  if (move.to_tier != Tier::kDram) encoder.Number(static_cast<std::uint64_t>(move.to_tier));
   return encoder.Take();
 }
 
@@ -345,6 +352,8 @@ absl::StatusOr<StoredTable> DecodeTable(const std::string& key, std::string_view
     std::string alias = decoder.Text();
     table.alias_before[std::move(alias)] = decoder.Text();
   }
+  if (decoder.ok() && !decoder.AtEnd()) record.options.tiers.resize(decoder.Count());
+  for (Tier& tier : record.options.tiers) tier = Small<Tier>(&decoder);
   if (!uid_ok || !decoder.AtEnd()) return Unreadable(key);
   if (!record.spec.Validate().ok() || !record.options.Validate().ok()) return Unreadable(key);
   return table;
@@ -374,6 +383,7 @@ absl::StatusOr<MoveRecord> DecodeMove(const std::string& key, std::string_view b
   move.reason = decoder.Text();
   move.started = decoder.Number() != 0;
   move.created_unix_ms = decoder.Signed();
+  if (decoder.ok() && !decoder.AtEnd()) move.to_tier = Small<Tier>(&decoder);
   const bool known = move.kind >= MoveKind::kBalance && move.kind <= MoveKind::kManual;
   if (!uid_ok || !known || !decoder.AtEnd()) return Unreadable(key);
   return move;

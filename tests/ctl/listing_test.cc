@@ -102,6 +102,33 @@ TEST(Listing, DeadNodesAreShownAsDead) {
       << Text(listing);
 }
 
+TEST(Listing, NodesWithSeveralTiersShowEachAndMarkTrouble) {
+  v1::ListNodesResponse nodes;
+  auto* node = nodes.add_nodes();
+  node->set_node("node-0");
+  node->set_alive(true);
+  for (const v1::Tier one : {v1::TIER_DRAM, v1::TIER_CXL}) {
+    auto* tier = node->add_tiers();
+    tier->set_tier(one);
+    tier->set_capacity_bytes(1 << 30);
+  }
+  node->mutable_tiers(1)->set_trouble("/dev/dax0.0 is gone");
+  EXPECT_NE(Text(ListNodes(nodes, "", 0)).find("dram 0B/1.0GiB, cxl 0B/1.0GiB!"), std::string::npos)
+      << Text(ListNodes(nodes, "", 0));
+}
+
+TEST(Listing, MovesNameTheTierWhereItIsNotDram) {
+  v1::ListMovesResponse moves;
+  auto* move = moves.add_moves();
+  move->set_table_name("small@1");
+  move->set_from("node-0");
+  move->set_from_tier(v1::TIER_NVME);
+  move->set_to("node-1");
+  move->set_to_tier(v1::TIER_DRAM);
+  EXPECT_NE(Text(ListMoves(moves, 0)).find("node-0/nvme  node-1"), std::string::npos)
+      << Text(ListMoves(moves, 0));
+}
+
 TEST(RowOutput, HexJsonAndNpy) {
   const std::vector<std::byte> bytes{std::byte{0x00}, std::byte{0xff}, std::byte{0x0a},
                                      std::byte{0x10}};

@@ -313,5 +313,62 @@ TEST_F(MovingTest, MovesOfADeletedTableGoWithIt) {
   EXPECT_THAT(pool_.state().moves, IsEmpty());
 }
 
+// ---- tiers ----
+
+TEST_F(MovingTest, ANewTableFillsTheFastestTierThenTheNext) {
+  // Room for two of six shards of about 1 MiB beside what is kept free.
+  a_.hello.tiers = {{Tier::kDram, 5 << 20, 0, 0}, {Tier::kCxl, 1 << 30, 0, 0}};
+  LoadSmall({&a_});
+  std::map<Tier, int> held;
+  for (const auto& [key, one] : a_.held) ++held[one.tier];
+  EXPECT_GT(held[Tier::kDram], 0);
+  EXPECT_GT(held[Tier::kCxl], 0);
+  EXPECT_EQ(held[Tier::kDram] + held[Tier::kCxl], 6);
+  for (std::uint32_t shard = 0; shard < 6; ++shard) {
+    EXPECT_EQ(pool_.Find(kSmall)->Replicas(ShardIndex(shard))[0].tier, a_.held.at(Key(shard)).tier);
+  }
+}
+
+TEST_F(MovingTest, AShardMovesToTheTierThatIsNamed) {
+  LoadSmall({&a_});
+  b_.hello.tiers.push_back({Tier::kNvme, 1 << 30, 0, 0});
+  pool_.Join(b_);
+  EXPECT_EQ(pool_.Move(3, "", "b", false, Tier::kCxl).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(pool_.Move(3, "", "b", false, Tier::kNvme).ok()) << pool_.last_move.status();
+  EXPECT_EQ(std::get<LoadReplicas>(b_.commands.at(0).body).tier, Tier::kNvme);
+  pool_.Settle({&a_, &b_});
+  ASSERT_EQ(pool_.Find(kSmall)->Replicas(ShardIndex(3)).size(), 1u);
+  EXPECT_EQ(pool_.Find(kSmall)->Replicas(ShardIndex(3))[0],
+            (MapReplica{{"b"}, Tier::kNvme, ReplicaState::kServing}));
+}
+
+TEST_F(MovingTest, WithoutATierAShardMovesToTheFastestWithRoom) {
+  LoadSmall({&a_});
+  b_.hello.tiers = {{Tier::kDram, 1 << 20, 1 << 20, 0}, {Tier::kCxl, 1 << 30, 0, 0}};
+  pool_.Join(b_);
+  ASSERT_TRUE(pool_.Move(0, "", "b").ok()) << pool_.last_move.status();
+  EXPECT_EQ(pool_.last_move->to_tier, Tier::kCxl);
+}
+
+TEST_F(MovingTest, ATierInTroubleTakesNothing) {
+  LoadSmall({&a_});
+  b_.hello.tiers[0].trouble = "the device is gone";
+  pool_.Join(b_);
+  EXPECT_EQ(pool_.Move(0, "", "b").status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(MovingTest, ADrainedTierIsReplacedByTheSameTierElsewhere) {
+  a_.hello.tiers = {{Tier::kCxl, 1 << 30, 0, 0}};
+  LoadSmall({&a_});
+  b_.hello.tiers.push_back({Tier::kCxl, 1 << 30, 0, 0});
+  pool_.Join(b_);
+  ASSERT_TRUE(pool_.SetIntent(a_, NodeIntent::kDrain).ok());
+  pool_.Settle({&a_, &b_}, 40);
+  EXPECT_TRUE(a_.held.empty());
+  EXPECT_EQ(b_.held.size(), 6u);
+  for (const auto& [key, one] : b_.held) EXPECT_EQ(one.tier, Tier::kCxl);
+}
+
 }  // namespace
 }  // namespace engram::placement

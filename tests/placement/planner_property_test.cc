@@ -47,8 +47,9 @@ class RandomPool {
  public:
   explicit RandomPool(std::uint64_t seed) : random_(seed) {}
 
-  // Nodes of several modes, tables that are partly placed, shards of several sizes, some hot.
-  PoolView Make() {
+  // Nodes of several modes and tiers, tables that are partly placed, shards of several sizes, some
+  // hot.
+  PoolView Make(bool one_tier = false) {
     PoolView view;
     const std::size_t nodes = 1 + random_.Below(10);
     for (std::size_t i = 0; i < nodes; ++i) {
@@ -58,9 +59,17 @@ class RandomPool {
       if (random_.Below(8) == 0) node.free_bytes = -static_cast<std::int64_t>(random_.Below(30));
       node.read_bytes_per_second = 500 + random_.Below(1'000);
       view.nodes.push_back(node);
+      // Other tiers of the same node, with room and a read rate of their own.
+      for (const Tier tier : {Tier::kCxl, Tier::kNvme}) {
+        if (random_.Below(4) != 0 || one_tier) continue;
+        node.tier = tier;
+        node.free_bytes = static_cast<std::int64_t>(random_.Below(1'000));
+        node.read_bytes_per_second = 50 + random_.Below(500);
+        view.nodes.push_back(node);
+      }
     }
     const std::size_t tables = random_.Below(4);
-    for (std::size_t t = 0; t < tables; ++t) view.tables.push_back(MakeTable(t, nodes));
+    for (std::size_t t = 0; t < tables; ++t) view.tables.push_back(MakeTable(t, view));
     return view;
   }
 
@@ -84,20 +93,26 @@ class RandomPool {
   }
 
  private:
-  PlanTable MakeTable(std::size_t number, std::size_t nodes) {
+  // A node has one copy of a shard at most.
+  bool Holds(const PoolView& view, const PlanShard& shard, std::uint32_t node) const {
+    return std::any_of(shard.nodes.begin(), shard.nodes.end(), [&](std::uint32_t other) {
+      return view.nodes[other].id == view.nodes[node].id;
+    });
+  }
+  PlanTable MakeTable(std::size_t number, const PoolView& view) {
     const auto replicas = static_cast<std::uint32_t>(1 + random_.Below(3));
     PlanTable table =
         TableOfShards("t" + std::to_string(number), 1 + random_.Below(20), 10, replicas);
     if (random_.Below(3) == 0) {
       table.max_nodes = replicas + static_cast<std::uint32_t>(random_.Below(4));
     }
+    if (random_.Below(4) == 0) table.tiers = {Tier::kDram, Tier::kNvme};
     for (PlanShard& shard : table.shards) {
       if (random_.Below(4) == 0) shard.bytes = 1 + random_.Below(20);
       if (random_.Below(2) == 0) shard.reads_per_second = static_cast<double>(random_.Below(200));
       for (std::uint64_t copies = random_.Below(replicas + 2); copies > 0; --copies) {
-        const auto node = static_cast<std::uint32_t>(random_.Below(nodes));
-        if (std::find(shard.nodes.begin(), shard.nodes.end(), node) == shard.nodes.end())
-          shard.nodes.push_back(node);
+        const auto node = static_cast<std::uint32_t>(random_.Below(view.nodes.size()));
+        if (!Holds(view, shard, node)) shard.nodes.push_back(node);
       }
       shard.moving = random_.Below(20) == 0;
     }
@@ -107,11 +122,11 @@ class RandomPool {
   SeededRandom random_;
 };
 
-std::set<std::uint32_t> Members(const PoolView& view, const PlanTable& table) {
-  std::set<std::uint32_t> members;
+std::set<NodeId> Members(const PoolView& view, const PlanTable& table) {
+  std::set<NodeId> members;
   for (const PlanShard& shard : table.shards) {
     for (std::uint32_t node : shard.nodes) {
-      if (view.nodes[node].mode <= NodeMode::kCordoned) members.insert(node);
+      if (view.nodes[node].mode <= NodeMode::kCordoned) members.insert(view.nodes[node].id);
     }
   }
   return members;
@@ -131,9 +146,14 @@ void CheckStep(const PoolView& before, const PlanStep& step) {
   ASSERT_TRUE(step.from || step.to);
   ASSERT_FALSE(step.reason.empty());
   if (step.to) {
-    const PlanNode& to = before.nodes[IndexOf(before, *step.to)];
+    const PlanNode& to = before.nodes[IndexOf(before, *step.to, step.to_tier)];
     ASSERT_EQ(to.mode, NodeMode::kAlive);
     ASSERT_GT(step.bytes, 0u);
+    ASSERT_NE(step.from, step.to) << "nothing moves inside a node";
+    for (const PlanTable& table : before.tables) {
+      if (table.uid != step.table || table.tiers.empty()) continue;
+      ASSERT_NE(step.to_tier, Tier::kCxl) << "a tier that the table may not use";
+    }
   }
 }
 
@@ -150,6 +170,9 @@ void CheckAfter(const PoolView& before, const PoolView& after) {
     for (std::size_t i = 0; i < table.shards.size(); ++i) {
       const PlanShard& shard = table.shards[i];
       const PlanShard& was = before.tables[t].shards[i];
+      std::set<NodeId> holders;
+      for (std::uint32_t node : shard.nodes) holders.insert(after.nodes[node].id);
+      ASSERT_EQ(holders.size(), shard.nodes.size()) << "two copies on one node";
       if (shard.moving) {
         ASSERT_EQ(shard.nodes, was.nodes);
       }
@@ -189,7 +212,8 @@ TEST(PlannerPropertyTest, KeepsCapacityDomainsAndLimitsAndComesToRest) {
 TEST(PlannerPropertyTest, APlanThatWasCarriedOutLeavesNothingToPlanWhereThereIsRoom) {
   for (std::uint64_t seed = 0; seed < 1'000; ++seed) {
     SCOPED_TRACE(seed);
-    PoolView view = RandomPool(seed).Make();
+    // With several tiers a copy may have to leave its node first to come back to a faster one.
+    PoolView view = RandomPool(seed).Make(true);
     for (PlanNode& node : view.nodes) node.free_bytes = 100'000;
     const PlanResult first = MakePlan(view);
     CarryOut(first.plan, &view);

@@ -298,5 +298,99 @@ TEST(PlannerTest, UnlikeNodesCarryWhatTheyCan) {
   EXPECT_NEAR(UseOf(view, 1), 0.5, 0.03);
 }
 
+// ---- tiers ----
+
+PoolView TwoTiers(std::int64_t dram, std::int64_t nvme, std::size_t shards,
+                  std::uint32_t replicas = 1) {
+  PoolView view;
+  for (const char* name : {"a", "b"}) {
+    view.nodes.push_back(NodeTier(name, Tier::kDram, dram));
+    view.nodes.push_back(NodeTier(name, Tier::kNvme, nvme, 100));
+  }
+  view.tables.push_back(TableOfShards("t", shards, 10, replicas));
+  return view;
+}
+
+std::map<std::string, int> Places(const Plan& plan) {
+  std::map<std::string, int> places;
+  for (const PlanStep& step : plan) {
+    ++places[step.to->name + "/" + std::string(engram::Name(step.to_tier))];
+  }
+  return places;
+}
+
+TEST(PlanTiersTest, ATableGoesToTheFastestTiersThatItFitsIn) {
+  // In the dram of one node, of both, and then beside it.
+  EXPECT_EQ(Places(*PlaceTable(TwoTiers(50, 1'000, 5))),
+            (std::map<std::string, int>{{"a/dram", 5}}));
+  EXPECT_EQ(Places(*PlaceTable(TwoTiers(50, 1'000, 10))),
+            (std::map<std::string, int>{{"a/dram", 5}, {"b/dram", 5}}));
+  const auto places = Places(*PlaceTable(TwoTiers(50, 1'000, 30)));
+  EXPECT_EQ(places.at("a/dram"), 5);
+  EXPECT_EQ(places.count("b/dram") + places.count("b/nvme"), 0u) << "one node is enough";
+  EXPECT_EQ(places.at("a/nvme"), 25);
+}
+
+TEST(PlanTiersTest, TwoCopiesNeverShareANode) {
+  PoolView view = TwoTiers(100, 1'000, 10, 2);
+  CarryOut(*PlaceTable(view), &view);
+  for (const PlanShard& shard : view.tables[0].shards) {
+    ASSERT_EQ(shard.nodes.size(), 2u);
+    EXPECT_NE(view.nodes[shard.nodes[0]].id, view.nodes[shard.nodes[1]].id);
+  }
+  view = TwoTiers(100, 1'000, 10, 3);
+  EXPECT_EQ(PlaceTable(view).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(PlanTiersTest, ARestrictedTableStaysInItsTiersAndSaysWhatTheyLack) {
+  PoolView view = TwoTiers(1'000, 50, 5);
+  view.tables[0].tiers = {Tier::kNvme};
+  EXPECT_EQ(Places(*PlaceTable(view)), (std::map<std::string, int>{{"a/nvme", 5}}));
+  view.tables[0] = TableOfShards("t", 11, 10);
+  view.tables[0].tiers = {Tier::kNvme};
+  const absl::Status full = PlaceTable(view).status();
+  EXPECT_THAT(std::string(full.message()),
+              AllOf(HasSubstr("in nvme"), HasSubstr("a nvme 50"), HasSubstr("b nvme 50")));
+}
+
+TEST(PlanTiersTest, ATierInTroubleTakesNothingAndItsNodeGoesOn) {
+  PoolView view = TwoTiers(20, 1'000, 5);
+  view.nodes[1].mode = NodeMode::kCordoned;
+  EXPECT_EQ(Places(*PlaceTable(view)).count("a/nvme"), 0u);
+}
+
+TEST(PlanTiersTest, WhatIsReadMostEndsInTheFastestTier) {
+  PoolView view;
+  view.nodes = {NodeTier("a", Tier::kNvme, 1'000, 100), NodeTier("b", Tier::kDram, 30, 2'000)};
+  view.tables.push_back(TableOfShards("t", 10, 10));
+  for (std::size_t i = 0; i < 10; ++i) {
+    view.tables[0].shards[i].nodes = {0};
+    view.tables[0].shards[i].reads_per_second = i < 3 ? 60 : 1;
+  }
+  Settle(&view);
+  for (std::size_t i = 0; i < 10; ++i) {
+    EXPECT_EQ(view.tables[0].shards[i].nodes, std::vector<std::uint32_t>{i < 3 ? 1u : 0u}) << i;
+  }
+}
+
+TEST(PlanTiersTest, ForLoadNothingMovesToASlowerTier) {
+  PoolView view;
+  view.nodes = {NodeTier("a", Tier::kDram, 1'000, 1'000), NodeTier("b", Tier::kNvme, 1'000, 1'000)};
+  view.tables.push_back(TableOfShards("t", 4, 10));
+  for (PlanShard& shard : view.tables[0].shards) {
+    shard.nodes = {0};
+    shard.reads_per_second = 200;
+  }
+  EXPECT_EQ(Settle(&view), 0);
+}
+
+TEST(PlanTiersTest, MaxNodesCountsNodesNotTiers) {
+  PoolView view = TwoTiers(50, 1'000, 30);
+  view.tables[0].max_nodes = 1;
+  CarryOut(*PlaceTable(view), &view);
+  EXPECT_EQ(NodesOfTable(view).size(), 1u);
+  EXPECT_EQ(Settle(&view), 0);
+}
+
 }  // namespace
 }  // namespace engram::placement

@@ -62,6 +62,26 @@ TEST(RecordsTest, DeletedKeysAreReadStrictly) {
   }
 }
 
+TEST(RecordsTest, TiersOfATableAndOfAMoveAreKeptAndOldRecordsHaveNone) {
+  StoredTable table = SomeTable(1);
+  const std::string old = Encode(table);
+  table.record.options.tiers = {Tier::kDram, Tier::kNvme};
+  EXPECT_EQ(*DecodeTable("k", Encode(table)), table);
+  table.record.aliases = {"live"};
+  EXPECT_EQ(*DecodeTable("k", Encode(table)), table);
+  table.alias_before["live"] = "0";
+  EXPECT_EQ(*DecodeTable("k", Encode(table)), table);
+  EXPECT_TRUE(DecodeTable("k", old)->record.options.tiers.empty());
+  EXPECT_LT(old.size(), Encode(table).size());
+
+  MoveRecord move;
+  move.to = {"b"};
+  const std::string before = Encode(move);
+  move.to_tier = Tier::kNvme;
+  EXPECT_EQ(*DecodeMove("k", Encode(move)), move);
+  EXPECT_EQ(DecodeMove("k", before)->to_tier, Tier::kDram);
+}
+
 TEST(RegistryTest, RemembersTheNewestDeletes) {
   MemoryStore store;
   auto registry = *Registry::Open(&store);

@@ -62,6 +62,7 @@ struct FakeNode {
     TableRecord table;
     ReplicaState state = ReplicaState::kLoading;
     std::optional<Successor> source = std::nullopt;  // as it was commanded
+    Tier tier = Tier::kDram;
   };
 
   void Receive(const ControllerToNode& message) {
@@ -81,7 +82,7 @@ struct FakeNode {
 
   ReplicaReport Report(const ShardKey& key, bool with_crcs) const {
     const Held& one = held.at(key);
-    ReplicaReport report{key, Tier::kDram, one.state, {}, absl::OkStatus()};
+    ReplicaReport report{key, one.tier, one.state, {}, absl::OkStatus()};
     if (with_crcs && one.state == ReplicaState::kServing) {
       report.block_crcs = CrcsOf(one.table, key.shard);
       if (corrupt) report.block_crcs[0] ^= 1;
@@ -104,6 +105,7 @@ struct FakeNode {
           Held& one = held[key];
           one.table = load->table;
           one.source = load->source;
+          one.tier = load->tier;
           if (finish) one.state = ReplicaState::kServing;
           changed.push_back(Report(key, true));
         }
@@ -241,9 +243,11 @@ class SmallPool {
     return last_intent;
   }
   absl::StatusOr<MoveRecord> Move(std::uint32_t shard, const std::string& from,
-                                  const std::string& to, bool dry_run = false) {
-    Feed(MoveAsked{CallId(++last_id_),
-                   {{"test", "", ""}, {"small", "1"}, ShardIndex(shard), {from}, {to}, dry_run}});
+                                  const std::string& to, bool dry_run = false,
+                                  std::optional<Tier> tier = std::nullopt) {
+    Feed(MoveAsked{
+        CallId(++last_id_),
+        {{"test", "", ""}, {"small", "1"}, ShardIndex(shard), {from}, {to}, dry_run, tier}});
     return last_move;
   }
   // Nodes with a replica of the shard in this state.

@@ -16,6 +16,14 @@ inline PlanNode Node(const std::string& name, std::int64_t free, const std::stri
   return {{name}, domain, NodeMode::kAlive, free, 1'000};
 }
 
+inline PlanNode NodeTier(const std::string& name, Tier tier, std::int64_t free,
+                         std::uint64_t rate = 1'000, const std::string& domain = "") {
+  PlanNode node = Node(name, free, domain);
+  node.tier = tier;
+  node.read_bytes_per_second = rate;
+  return node;
+}
+
 inline PlanTable TableOfShards(const std::string& name, std::size_t shards, std::uint64_t bytes,
                                std::uint32_t replicas = 1, std::uint32_t max_nodes = 0) {
   PlanTable table;
@@ -30,9 +38,9 @@ inline PlanTable TableOfShards(const std::string& name, std::size_t shards, std:
   return table;
 }
 
-inline std::uint32_t IndexOf(const PoolView& view, const NodeId& id) {
+inline std::uint32_t IndexOf(const PoolView& view, const NodeId& id, Tier tier = Tier::kDram) {
   for (std::uint32_t i = 0; i < view.nodes.size(); ++i) {
-    if (view.nodes[i].id == id) return i;
+    if (view.nodes[i].id == id && view.nodes[i].tier == tier) return i;
   }
   return ~0u;
 }
@@ -44,12 +52,12 @@ inline void CarryOut(const Plan& plan, PoolView* view) {
   for (const PlanStep& step : plan) {
     PlanShard& shard = tables.at(step.table)->shards.at(step.shard.value());
     if (step.from) {
-      const std::uint32_t from = IndexOf(*view, *step.from);
+      const std::uint32_t from = IndexOf(*view, *step.from, step.from_tier);
       std::erase(shard.nodes, from);
       view->nodes[from].free_bytes += static_cast<std::int64_t>(shard.bytes);
     }
     if (step.to) {
-      const std::uint32_t to = IndexOf(*view, *step.to);
+      const std::uint32_t to = IndexOf(*view, *step.to, step.to_tier);
       shard.nodes.push_back(to);
       view->nodes[to].free_bytes -= static_cast<std::int64_t>(shard.bytes);
     }

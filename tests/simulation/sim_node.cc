@@ -54,7 +54,10 @@ void SimNode::Start() {
     path.one_sided = path.offloaded = true;
     options.paths.push_back(path);
   }
-  options.tiers = {{Tier::kDram, CapacityFor(places_), 0, 0}};
+  // Little dram, so that tables spill into cxl.
+  const std::uint64_t cxl_places = places_ * 2 / 3;
+  options.tiers = {{Tier::kDram, CapacityFor(places_ - cxl_places), 0, 0},
+                   {Tier::kCxl, CapacityFor(cxl_places), 0, 0}};
   // A slice is a shard, and counts as a block of 256 rows: about four a second.
   options.scrub_bytes_per_second = 200'000;
   life_ =
@@ -62,7 +65,10 @@ void SimNode::Start() {
   life_->memory = std::make_shared<NodeMemory>();
   life_->memory->bytes.resize(places_ * kPlaceBytes);
   cluster_->machines[address] = life_->memory;
-  for (std::uint64_t place = places_; place > 0; --place) life_->free_places.push_back(place - 1);
+  for (std::uint64_t place = places_; place > 0; --place) {
+    const Tier tier = place <= places_ - cxl_places ? Tier::kDram : Tier::kCxl;
+    life_->free_places[tier].push_back(place - 1);
+  }
   JoinController();
   process_.After(cluster_->world->Between(100ms, 2s), [this] { ReadOwnMemory(); });
 }
@@ -214,12 +220,14 @@ void SimNode::Do(const node::DismissSession& action) {
 void SimNode::Do(const node::StartLoad& action) {
   for (ShardIndex shard : action.shards) {
     const ShardKey key{action.table.uid, shard};
-    const bool full = life_->free_places.empty();
+    std::vector<std::uint64_t>& free = life_->free_places[action.tier];
+    const bool full = free.empty();
     if (!full) {
       life_->tables[key] = action.table;
-      life_->held[key].place = life_->free_places.back();
+      life_->held[key].place = free.back();
+      life_->held[key].tier = action.tier;
       life_->held[key].load = ++life_->loads;
-      life_->free_places.pop_back();
+      free.pop_back();
     }
     if (action.source && !full) {
       process_.After(1ms, [this, key, load = life_->loads, from = *action.source] {
@@ -382,7 +390,7 @@ void SimNode::Do(const node::ReleaseMemory& action) {
   if (held == life_->held.end()) return;  // a load that found no room
   ++cluster_->results.retired;
   FillPlace(held->second.place, NextTenant(life_->tables.at(action.shard)), action.shard.shard);
-  life_->free_places.push_back(held->second.place);
+  life_->free_places[held->second.tier].push_back(held->second.place);
   life_->held.erase(held);
   life_->tables.erase(action.shard);
 }

@@ -19,7 +19,7 @@ class SimClient;
 
 class SimNode {
  public:
-  static constexpr std::uint64_t kPlaces = 12;  // replicas the arena can hold, usually
+  static constexpr std::uint64_t kPlaces = 12;  // replicas the node can hold, usually
   static constexpr std::uint64_t kPlaceBytes = 12'800;
   // The planner leaves room for slabs: 2 MiB and a 128th of what is free.
   static constexpr std::uint64_t CapacityFor(std::uint64_t places) {
@@ -61,6 +61,7 @@ class SimNode {
  private:
   struct Held {
     std::uint64_t place = 0;
+    Tier tier = Tier::kDram;
     std::uint64_t load = 0;  // numbers the loads of a life: events of an earlier one are ignored
     bool loaded = false;
     bool flipped = false;  // at some time
@@ -76,7 +77,7 @@ class SimNode {
         : state(std::move(options), random, switches) {}
     poolserver::NodeState state;
     std::shared_ptr<NodeMemory> memory;
-    std::vector<std::uint64_t> free_places;
+    std::map<Tier, std::vector<std::uint64_t>> free_places;
     std::map<ShardKey, Held> held;
     std::map<ShardKey, TableRecord> tables;
     std::map<poolserver::StreamId, ClientEnd> clients;

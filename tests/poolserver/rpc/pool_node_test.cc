@@ -188,11 +188,21 @@ class PoolNodeTest : public testing::Test {
     node_ = *std::move(node);
     ASSERT_TRUE(controller_.WaitUntil([](Controller& c) { return c.hello.node.name == "n1"; }));
   }
-  void Load(const TableRecord& table) {
+  // A cxl tier beside dram, in the memory of a NUMA node that every machine has.
+  void AddCxl() {
+    Arena::Options cxl = options_.memory[0];
+    cxl.tier = Tier::kCxl;
+    cxl.numa_node = 0;
+    cxl.capacity_bytes = std::uint64_t{32} << 20;
+    cxl.capacity_setting = "--cxl-memory";
+    cxl.read_bytes_per_second = 5'000;
+    options_.memory.push_back(cxl);
+  }
+  void Load(const TableRecord& table, Tier tier = Tier::kDram) {
     std::vector<ShardIndex> shards;
     const std::uint32_t count = ShardLayout(table.spec, table.options).shards();
     for (std::uint32_t i = 0; i < count; ++i) shards.push_back(ShardIndex(i));
-    controller_.Order(LoadReplicas{table, shards, Tier::kDram});
+    controller_.Order(LoadReplicas{table, shards, tier});
   }
   bool AllReplicasAre(ReplicaState state, std::size_t count) {
     return controller_.WaitUntil([&](Controller& c) {
@@ -412,6 +422,39 @@ std::string Scrape(int port) {
   }
   close(fd);
   return text;
+}
+
+TEST_F(PoolNodeTest, ASecondTierIsReportedGrantedAndRead) {
+  options_.metrics_listen = "127.0.0.1:0";
+  AddCxl();
+  StartNode();
+  ASSERT_EQ(controller_.hello.tiers.size(), 2u);
+  EXPECT_EQ(controller_.hello.tiers[1], (TierCapacity{Tier::kCxl, 32 << 20, 0, 5'000, ""}));
+  const TableRecord table = SyntheticTable();
+  const std::uint32_t shards = ShardLayout(table.spec, table.options).shards();
+  Load(table, Tier::kCxl);
+  ASSERT_TRUE(AllReplicasAre(ReplicaState::kServing, shards));
+  EXPECT_EQ(controller_.replicas.begin()->second.tier, Tier::kCxl);
+  const std::string text = Scrape(node_->metrics_port());
+  EXPECT_THAT(text, HasSubstr("engram_pool_allocated_bytes{tier=\"dram\"} 0"));
+  EXPECT_THAT(text, HasSubstr("engram_pool_read_bytes_per_second{tier=\"cxl\"} 5000"));
+  EXPECT_THAT(text, HasSubstr("engram_pool_tier_healthy{tier=\"cxl\"} 1"));
+  EXPECT_THAT(
+      text, HasSubstr("engram_replicas{state=\"Serving\",tier=\"cxl\"} " + std::to_string(shards)));
+
+  Session session(node_->endpoint(), options_.node, table.uid);
+  const auto opened = session.HearA<SessionOpened>();
+  const auto grants = session.HearA<GrantUpdate>();
+  ASSERT_FALSE(grants.granted.empty());
+  EXPECT_EQ(grants.granted[0].tier, Tier::kCxl);
+  auto mapped = fabric::OpenMappedFabric();
+  ReadAndCheck(*mapped, opened, grants.granted[0], table);
+}
+
+TEST_F(PoolNodeTest, ANodeWithoutAnyTierDoesNotStart) {
+  options_.memory.clear();
+  const auto node = PoolNode::Start(options_, [](const absl::Status&) {});
+  EXPECT_EQ(node.status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(PoolNodeTest, MetricsHaveTheirPromisedNamesFromTheStart) {
