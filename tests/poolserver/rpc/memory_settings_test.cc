@@ -4,29 +4,31 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "poolserver/rpc/pool_node_settings.h"
+
 namespace engram::poolserver {
 namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-absl::StatusOr<std::vector<Arena::Options>> Tiers(std::vector<std::string> arguments) {
-  const Program program{"test", "A test.", "1", MemorySettings()};
-  arguments.push_back("--huge-pages=off");
+absl::StatusOr<std::vector<Arena::Options>> TiersOf(std::vector<std::string> arguments) {
+  arguments.emplace_back("--huge-pages=off");
   const auto settings =
-      LoadSettings(program, arguments, [](const std::string&) { return std::nullopt; });
+      LoadSettings(PoolServerProgram(), arguments, [](const std::string&) { return std::nullopt; });
   EXPECT_TRUE(settings.ok()) << settings.status();
-  return MemoryTiersFrom(*settings);
+  std::vector<std::shared_ptr<fabric::dax::OwnedDevice>> devices;
+  return MemoryTiersFrom(*settings, &devices);
 }
 
 std::string Refusal(const std::vector<std::string>& arguments) {
-  const auto tiers = Tiers(arguments);
+  const auto tiers = TiersOf(arguments);
   EXPECT_FALSE(tiers.ok());
   return std::string(tiers.status().message());
 }
 
 TEST(MemorySettingsTest, MemoryAloneIsDram) {
-  const auto tiers = Tiers({"--memory=64MiB", "--memory-read-rate=1GiB"});
+  const auto tiers = TiersOf({"--memory=64MiB", "--memory-read-rate=1GiB"});
   ASSERT_TRUE(tiers.ok()) << tiers.status();
   ASSERT_EQ(tiers->size(), 1u);
   EXPECT_EQ(tiers->front().tier, Tier::kDram);
@@ -35,7 +37,7 @@ TEST(MemorySettingsTest, MemoryAloneIsDram) {
 }
 
 TEST(MemorySettingsTest, ANumaNodeIsTheCxlTierBesideDramOrAlone) {
-  const auto both = Tiers({"--memory=64MiB", "--cxl-memory=32MiB", "--cxl-numa-node=0"});
+  const auto both = TiersOf({"--memory=64MiB", "--cxl-memory=32MiB", "--cxl-numa-node=0"});
   ASSERT_TRUE(both.ok()) << both.status();
   ASSERT_EQ(both->size(), 2u);
   EXPECT_EQ(both->at(1).tier, Tier::kCxl);
@@ -43,7 +45,7 @@ TEST(MemorySettingsTest, ANumaNodeIsTheCxlTierBesideDramOrAlone) {
   EXPECT_EQ(both->at(1).capacity_bytes, std::uint64_t{32} << 20);
   EXPECT_EQ(both->at(1).capacity_setting, "--cxl-memory");
   EXPECT_EQ(both->at(0).numa_node, -1);
-  const auto alone = Tiers({"--memory=0", "--cxl-memory=32MiB", "--cxl-numa-node=0"});
+  const auto alone = TiersOf({"--memory=0", "--cxl-memory=32MiB", "--cxl-numa-node=0"});
   ASSERT_TRUE(alone.ok()) << alone.status();
   ASSERT_EQ(alone->size(), 1u);
   EXPECT_EQ(alone->front().tier, Tier::kCxl);
