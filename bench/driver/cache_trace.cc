@@ -21,11 +21,12 @@ absl::StatusOr<TokenMap> ReadTokenMap(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<CacheTrace> CacheTrace::Open(const std::string& traces,
-                                            const std::string& token_map) {
+absl::StatusOr<CacheTrace> CacheTrace::Open(const std::string& traces, const std::string& token_map,
+                                            std::uint64_t base_rows) {
   auto map = ReadTokenMap(token_map);
   if (!map.ok()) return map.status();
   EngramGeometry geometry;  // DeepSeek-V4.1-Flash
+  geometry.base_rows = base_rows;
   geometry.token_map_digest = Digest(*map);
   auto spec = MakeEngramSpec(geometry);
   if (!spec.ok()) return spec.status();

@@ -25,8 +25,10 @@ struct TextTrace {
 
 class CacheTrace {
  public:
-  // The traces kjv, sqlite3_c and tang300, and the token map. NotFound, DataLoss name the file.
-  static absl::StatusOr<CacheTrace> Open(const std::string& traces, const std::string& token_map);
+  // The traces kjv, sqlite3_c and tang300, and the token map; columns of `base_rows` rows and more.
+  // NotFound, DataLoss name the file.
+  static absl::StatusOr<CacheTrace> Open(const std::string& traces, const std::string& token_map,
+                                         std::uint64_t base_rows = 16'000'000);
 
   std::span<const TextTrace> texts() const { return texts_; }
   const Addressing& addressing() const { return *addressing_; }

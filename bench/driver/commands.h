@@ -39,6 +39,8 @@ absl::Status RunPool(const BenchOptions& options);
 absl::Status RunClient(const BenchOptions& options);
 // The planner against bounds and simple rules, then a pool in which everything moves under reads.
 absl::Status RunPlacement(const BenchOptions& options);
+// The NVMe tier against fio and a mapping on the same file system.
+absl::Status RunTiers(const BenchOptions& options);
 
 // `addressing_us_per_token` and `load_vs_dd`; part of RunPool.
 absl::StatusOr<Figure> MeasureAddressing(const BenchOptions& options);

@@ -68,6 +68,8 @@ int main(int argc, char** argv) {
            chosen);
   AddBench(app, "placement", "The planner against bounds and simple rules",
            engram::bench::RunPlacement, options, chosen);
+  AddBench(app, "tiers", "The NVMe tier against fio and a mapped file", engram::bench::RunTiers,
+           options, chosen);
   AddReplay(app, replay, chosen);
   AddCheckpoint(app, checkpoint, chosen);
   try {
