@@ -144,6 +144,10 @@ void Loader::Prepare(const std::shared_ptr<Load>& load) {
       MutexLock lock(&load->mutex);
       load->summary.granted = (*claim)->Granted();
     }
+    for (TierStore::Taken& one : *taken) {
+      if (one.whole) End(load, one.shard, *std::move(one.whole));
+    }
+    std::erase_if(*taken, [](const TierStore::Taken& one) { return one.whole.has_value(); });
     Queue(load, *taken);
   }
 }
@@ -177,7 +181,8 @@ absl::StatusOr<std::unique_ptr<TierStore::Claim>> Loader::Reserve(
     }
     wanted.push_back({shard, load->layout.StoredBytes(shard)});
   }
-  return load->store->Reserve({table.uid, table.name.Full(), load->layout.stride()}, wanted);
+  return load->store->Reserve(
+      {table.uid, table.name.Full(), load->layout.stride(), table.spec_digest}, wanted);
 }
 
 void Loader::Queue(const std::shared_ptr<Load>& load, std::span<const TierStore::Taken> taken) {

@@ -49,6 +49,7 @@ struct StoredRows {
   TableUid table;
   std::string name;          // for people
   std::uint32_t stride = 0;  // bytes of a row with its seal
+  std::string spec_digest;
 };
 
 class TierStore {
@@ -60,6 +61,9 @@ class TierStore {
   struct Taken {
     ShardIndex shard;
     Place place;
+    // The place holds the shard already, from an earlier start of this node: committed, every byte
+    // compared with its checksum. One CRC32C a block; not to be filled.
+    std::optional<std::vector<std::uint32_t>> whole = std::nullopt;
   };
 
   // Room that was promised to one load, handed out in parts, so that a large load need not wait for

@@ -25,7 +25,7 @@ absl::StatusOr<TierStore*> Tiers::Find(Tier tier) const {
   return absl::FailedPreconditionError(absl::StrCat(
       "this node has no ", std::string(Name(tier)), " tier; it has ",
       there.empty() ? "none" : there,
-      ". Give it one (--memory, --cxl-memory, --cxl-devices, --nvme-path) and start it "
+      ". Give it one (--memory, --cxl-memory, --cxl-devices, --nvme-dir) and start it "
       "again"));
 }
 

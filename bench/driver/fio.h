@@ -10,8 +10,8 @@
 
 namespace engram::bench {
 
-// Random direct reads of 4 KiB a second over `files`, by io_uring, `depth` in flight, for `seconds`.
-// Unavailable: fio is not installed, or what it said.
+// Random direct reads of 4 KiB a second over `files`, by io_uring, `depth` in flight, for
+// `seconds`. Unavailable: fio is not installed, or what it said.
 absl::StatusOr<double> FioReadsPerSecond(const std::vector<std::string>& files, std::uint32_t depth,
                                          double seconds);
 

@@ -1,5 +1,6 @@
-// The baseline of the published NVMe experiment: packed rows in one file, mapped, read by one thread
-// that takes a page fault for each cold row. Thread-confined: call from the owner thread only.
+// The baseline of the published NVMe experiment: packed rows in one file, mapped, read by one
+// thread that takes a page fault for each cold row. Thread-confined: call from the owner thread
+// only.
 #pragma once
 
 #include <cstdint>

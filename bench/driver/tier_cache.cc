@@ -143,9 +143,8 @@ absl::Status AgainstModel(TiersScene& scene, CacheTrace& trace) {
     const std::uint64_t before = (*node)->store()->counters().ring.blocks;
     auto measured = ReadText(**path, text, 2 * scene.budget(), ~std::uint64_t{0});
     if (!measured.ok()) return measured.status();
-    const double misses =
-        static_cast<double>((*node)->store()->counters().ring.blocks - before) /
-        static_cast<double>(measured->rows);
+    const double misses = static_cast<double>((*node)->store()->counters().ring.blocks - before) /
+                          static_cast<double>(measured->rows);
     const double model = std::min(from_memory->rows_per_second, *fio / misses);
     ratios.push_back(measured->rows_per_second / model);
     rates.push_back(measured->rows_per_second / 1e3);
@@ -173,7 +172,8 @@ absl::Status AgainstLru(TiersScene& scene, CacheTrace& trace) {
   if (!Wanted(scene.options, name)) return absl::OkStatus();
   std::fprintf(stderr, "  %s\n", name);
   RowCache::Options options;
-  options.bytes = static_cast<std::uint64_t>(static_cast<double>(scene.table_bytes()) * kCacheShare);
+  options.bytes =
+      static_cast<std::uint64_t>(static_cast<double>(scene.table_bytes()) * kCacheShare);
   auto cache = RowCache::Open(options);
   if (!cache.ok()) return cache.status();
   LruUnits lru(static_cast<std::uint32_t>((*cache)->rows()));
@@ -181,8 +181,9 @@ absl::Status AgainstLru(TiersScene& scene, CacheTrace& trace) {
   const std::vector<std::byte> row(options.row_bytes);
   std::uint64_t uses = 0, misses = 0, lru_misses = 0, bare_misses = 0;
   for (const TextTrace& text : trace.texts()) {
-    const std::size_t tokens =
-        scene.options.quick ? std::min<std::size_t>(text.tokens.size(), 100'000) : text.tokens.size();
+    const std::size_t tokens = scene.options.quick
+                                   ? std::min<std::size_t>(text.tokens.size(), 20'000)
+                                   : text.tokens.size();
     trace.ForEachUnit(text, 0, tokens, [&](std::span<const RowId> unit) {
       for (const RowId id : unit) {
         ++uses;
@@ -194,7 +195,8 @@ absl::Status AgainstLru(TiersScene& scene, CacheTrace& trace) {
       }
     });
   }
-  const auto ratio_of = [&](const char* figure, std::string against, std::uint64_t of, double goal) {
+  const auto ratio_of = [&](const char* figure, std::string against, std::uint64_t of,
+                            double goal) {
     Figure ratio;
     ratio.figure = figure;
     ratio.reference = std::move(against);

@@ -137,12 +137,12 @@ TierNode::~TierNode() {
 }
 
 absl::Status TierNode::OpenStore(const Options& options) {
-  std::vector<ShardIndex> shards;
+  std::vector<NvmeStore::Wanted> shards;
   std::uint64_t bytes = 0;
   for (std::uint32_t i = 0; i < layout_.shards(); ++i) {
     const poolserver::nvme::RowFileLayout file(layout_.stride(), layout_.Range(ShardIndex(i)).rows);
     bytes += file.file_bytes();
-    shards.push_back(ShardIndex(i));
+    shards.push_back({ShardIndex(i), layout_.Range(ShardIndex(i)).rows});
   }
   NvmeStore::Options store;
   store.owner = {"bench"};
@@ -153,10 +153,12 @@ absl::Status TierNode::OpenStore(const Options& options) {
   auto opened = NvmeStore::Open(store);
   if (!opened.ok()) return opened.status();
   store_ = *std::move(opened);
-  if (absl::Status ok = store_->Reserve(table_, shards); !ok.ok()) return ok;
-  for (const ShardIndex shard : shards) {
-    if (store_->TakeUp({table_.uid, shard}).ok()) continue;
-    if (absl::Status ok = Fill(shard); !ok.ok()) return ok;
+  const poolserver::StoredRows rows{table_.uid, table_.name.Full(), layout_.stride(),
+                                    table_.spec_digest};
+  if (absl::Status ok = store_->Reserve(rows, shards); !ok.ok()) return ok;
+  for (const NvmeStore::Wanted& one : shards) {
+    if (store_->TakeUp({table_.uid, one.shard}).ok()) continue;
+    if (absl::Status ok = Fill(one.shard); !ok.ok()) return ok;
   }
   return absl::OkStatus();
 }

@@ -22,15 +22,17 @@ constexpr std::uint32_t kBatchRows = 1536;
 constexpr std::uint32_t kTierOutstanding = 4;
 constexpr long kTmpfs = 0x01021994;
 
-// /var/tmp, or the build folder where that is memory.
+// TMPDIR, else /var/tmp, or the build folder where that is memory.
 absl::StatusOr<std::string> FolderOnDisk(const BenchOptions& options) {
-  for (const std::string& where : {std::string("/var/tmp"), options.bin_dir}) {
+  const char* const chosen = getenv("TMPDIR");
+  for (const std::string& where :
+       {std::string(chosen == nullptr ? "/var/tmp" : chosen), options.bin_dir}) {
     struct statfs info {};
     if (statfs(where.c_str(), &info) != 0 || info.f_type == kTmpfs) continue;
     std::string path = where + "/engram-bench-tiers-XXXXXX";
     if (mkdtemp(path.data()) != nullptr) return path;
   }
-  return absl::UnavailableError("neither /var/tmp nor the build folder is on a disk");
+  return absl::UnavailableError("neither TMPDIR (or /var/tmp) nor the build folder is on a disk");
 }
 
 Figure RatioOf(const TiersScene& scene, std::string name, std::string against, double goal) {
@@ -52,7 +54,8 @@ absl::Status MeasureDepth(TiersScene& scene, std::uint32_t depth) {
   if (!node.ok()) return node.status();
   auto path = (*node)->Path(name, kBatchRows, kTierOutstanding);
   if (!path.ok()) return path.status();
-  Figure ratio = RatioOf(scene, name, absl::StrCat("fio io_uring randread 4k, depth ", depth), 0.85);
+  Figure ratio =
+      RatioOf(scene, name, absl::StrCat("fio io_uring randread 4k, depth ", depth), 0.85);
   std::vector<double> ratios, reads, floors;
   for (int round = 0; round < scene.rounds(); ++round) {
     auto fio = FioReadsPerSecond((*node)->Files(), depth, scene.fio_seconds());
@@ -62,8 +65,7 @@ absl::Status MeasureDepth(TiersScene& scene, std::uint32_t depth) {
     const std::uint64_t before = (*node)->store()->counters().ring.blocks;
     auto measured = Measure(**path, set, scene.budget());
     if (!measured.ok()) return measured.status();
-    const auto blocks =
-        static_cast<double>((*node)->store()->counters().ring.blocks - before);
+    const auto blocks = static_cast<double>((*node)->store()->counters().ring.blocks - before);
     const double rate =
         measured->rows_per_second * blocks / static_cast<double>(measured->rows_verified);
     ratios.push_back(rate / *fio);
@@ -139,8 +141,7 @@ absl::StatusOr<std::unique_ptr<TiersScene>> TiersScene::Open(const BenchOptions&
   auto table = TierTable(scene->base_rows(), 7);
   if (!table.ok()) return table.status();
   scene->table = *std::move(table);
-  scene->shape = {scene->table.spec.Rows(), scene->table.spec.RowBytes(),
-                  scene->table.source.seed};
+  scene->shape = {scene->table.spec.Rows(), scene->table.spec.RowBytes(), scene->table.source.seed};
   auto folder = FolderOnDisk(options);
   if (!folder.ok()) return folder.status();
   scene->folder = *std::move(folder);

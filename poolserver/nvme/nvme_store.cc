@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "engram/check.h"
 #include "engram/settings/units.h"
-#include "engram/shard_layout.h"
+#include "engram/table_spec.h"
 
 namespace engram::poolserver::nvme {
 namespace {
@@ -195,17 +195,24 @@ absl::Status NvmeStore::Named(const absl::Status& status) const {
                    ": make room on the device or lower --nvme"));
 }
 
+// Remembers why nothing new should come here.
+absl::Status NvmeStore::Noted(const absl::Status& status) {
+  if (absl::IsNotFound(status)) return status;
+  MutexLock lock(&mutex_);
+  trouble_ = std::string(status.message());
+  return status;
+}
+
 // ---- room ----
 
-RowFileHeader NvmeStore::HeaderFor(const TableRecord& table, ShardIndex shard, std::uint64_t rows,
-                                   std::uint32_t stride) const {
+RowFileHeader NvmeStore::HeaderFor(const StoredRows& table, const Wanted& shard) const {
   RowFileHeader header;
-  header.shard = {table.uid, shard};
-  header.stride = stride;
-  header.rows = rows;
-  header.block_bytes = RowFileLayout(stride, rows).block_bytes();
+  header.shard = {table.table, shard.shard};
+  header.stride = table.stride;
+  header.rows = shard.rows;
+  header.block_bytes = RowFileLayout(table.stride, shard.rows).block_bytes();
   header.owner = options_.owner;
-  header.spec_digest = table.spec_digest.size() == 64 ? table.spec_digest : table.spec.Digest();
+  header.spec_digest = table.spec_digest;
   return header;
 }
 
@@ -215,14 +222,14 @@ absl::Status NvmeStore::CheckName(const RowFileHeader& header) const {
   return absl::IsNotFound(file.status()) ? absl::OkStatus() : file.status();
 }
 
-absl::Status NvmeStore::Reserve(const TableRecord& table, std::span<const ShardIndex> shards) {
-  const ShardLayout layout(table.spec, table.options);
-  if (absl::Status ok = RowFileLayout::Check(layout.stride()); !ok.ok()) {
-    return absl::Status(ok.code(), absl::StrCat("table ", table.name.Full(), ": ", ok.message()));
-  }
+absl::Status NvmeStore::Reserve(const StoredRows& table, std::span<const Wanted> shards) {
+  if (absl::Status ok = RowFileLayout::Check(table.stride); !ok.ok())
+    return absl::Status(ok.code(), absl::StrCat("table ", table.name, ": ", ok.message()));
+  if (table.spec_digest.size() != kSpecDigestBytes)
+    return absl::InvalidArgumentError(absl::StrCat("table ", table.name, " has no spec digest"));
   std::vector<RowFileHeader> wanted;
-  for (const ShardIndex shard : shards) {
-    wanted.push_back(HeaderFor(table, shard, layout.Range(shard).rows, layout.stride()));
+  for (const Wanted& shard : shards) {
+    wanted.push_back(HeaderFor(table, shard));
     if (absl::Status ok = CheckName(wanted.back()); !ok.ok()) return ok;
   }
   MutexLock lock(&mutex_);
@@ -230,7 +237,7 @@ absl::Status NvmeStore::Reserve(const TableRecord& table, std::span<const ShardI
   for (RowFileHeader& header : wanted) {
     if (shards_.count(header.shard) != 0) {
       return absl::AlreadyExistsError(absl::StrCat("shard ", header.shard.shard.value(),
-                                                   " of table ", table.name.Full(),
+                                                   " of table ", table.name,
                                                    " is in the nvme tier already"));
     }
     if (kept_.count(header.shard) == 0)
@@ -250,7 +257,7 @@ absl::Status NvmeStore::Reserve(const TableRecord& table, std::span<const ShardI
 }
 
 // Files that nobody took up go when their room is needed.
-absl::Status NvmeStore::MakeRoom(const TableRecord& table, std::span<const RowFileHeader> wanted,
+absl::Status NvmeStore::MakeRoom(const StoredRows& table, std::span<const RowFileHeader> wanted,
                                  std::uint64_t bytes) {
   std::uint64_t spare = 0;
   std::set<ShardKey> keep;
@@ -258,10 +265,10 @@ absl::Status NvmeStore::MakeRoom(const TableRecord& table, std::span<const RowFi
   for (const auto& [shard, size] : kept_) spare += keep.count(shard) != 0 ? 0 : size;
   const std::uint64_t capacity = options_.capacity_bytes;
   if (bytes > capacity || used_bytes_ - spare > capacity - bytes) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "table ", table.name.Full(), " needs ", RoundSize(bytes), " in ", options_.directory,
-        ", and ", RoundSize(capacity - std::min(capacity, used_bytes_ - spare)), " of ",
-        FormatSize(capacity), " are free; raise --nvme or add a node"));
+    return absl::ResourceExhaustedError(
+        absl::StrCat("table ", table.name, " needs ", RoundSize(bytes), " in ", options_.directory,
+                     ", and ", RoundSize(capacity - std::min(capacity, used_bytes_ - spare)),
+                     " of ", FormatSize(capacity), " are free; raise --nvme or add a node"));
   }
   std::size_t removed = 0;
   for (auto at = kept_.begin(); at != kept_.end() && used_bytes_ > capacity - bytes;) {
@@ -276,7 +283,7 @@ absl::Status NvmeStore::MakeRoom(const TableRecord& table, std::span<const RowFi
   }
   if (removed > 0) {
     options_.say(absl::StrCat("removed ", removed, " shards that an earlier start left in ",
-                              options_.directory, " to make room for table ", table.name.Full()));
+                              options_.directory, " to make room for table ", table.name));
   }
   return absl::OkStatus();
 }
@@ -324,16 +331,16 @@ absl::StatusOr<std::shared_ptr<RowFileWriter>> NvmeStore::WriterOf(const ShardKe
 absl::Status NvmeStore::Write(const ShardKey& shard, std::uint64_t slot, std::uint64_t rows,
                               const std::byte* from) {
   auto writer = WriterOf(shard);
-  if (!writer.ok()) return writer.status();
-  if (absl::Status ok = (*writer)->Write(slot, rows, from); !ok.ok()) return Named(ok);
+  if (!writer.ok()) return Noted(writer.status());
+  if (absl::Status ok = (*writer)->Write(slot, rows, from); !ok.ok()) return Noted(Named(ok));
   written_bytes_.fetch_add(rows * (*writer)->stride(), std::memory_order_relaxed);
   return absl::OkStatus();
 }
 
 absl::Status NvmeStore::Commit(const ShardKey& shard, std::span<const std::uint32_t> block_crcs) {
   auto writer = WriterOf(shard);
-  if (!writer.ok()) return writer.status();
-  if (absl::Status ok = (*writer)->Commit(block_crcs); !ok.ok()) return Named(ok);
+  if (!writer.ok()) return Noted(writer.status());
+  if (absl::Status ok = (*writer)->Commit(block_crcs); !ok.ok()) return Noted(Named(ok));
   RowFileHeader header;
   {
     MutexLock lock(&mutex_);
@@ -341,6 +348,7 @@ absl::Status NvmeStore::Commit(const ShardKey& shard, std::span<const std::uint3
     if (found == shards_.end()) return absl::NotFoundError("the shard was freed meanwhile");
     header = found->second.header;
     found->second.writer = nullptr;
+    trouble_.clear();
   }
   auto file = RowFile::Open(options_.disk, PathOf(shard), header);
   if (!file.ok()) return Named(file.status());
@@ -375,6 +383,19 @@ std::unique_ptr<fabric::stream::RowSource> NvmeStore::Source(const ShardKey& sha
   return file == nullptr ? nullptr : gathered_->SourceOf(std::move(file));
 }
 
+std::optional<std::uint64_t> NvmeStore::StoredBytes(const ShardKey& shard) const {
+  MutexLock lock(&mutex_);
+  const auto found = shards_.find(shard);
+  if (found == shards_.end()) return std::nullopt;
+  return found->second.header.rows * found->second.header.stride;
+}
+
+std::uint32_t NvmeStore::Stride(const ShardKey& shard) const {
+  MutexLock lock(&mutex_);
+  const auto found = shards_.find(shard);
+  return found == shards_.end() ? 0 : found->second.header.stride;
+}
+
 void NvmeStore::Free(const ShardKey& shard) {
   Shard freed;
   {
@@ -385,7 +406,11 @@ void NvmeStore::Free(const ShardKey& shard) {
     shards_.erase(found);
     // A new reservation of the shard must not meet the old name.
     freed.writer = nullptr;
-    if (freed.file != nullptr || freed.on_disk) options_.disk->Remove(PathOf(shard));
+    if (freed.on_disk) {
+      kept_[shard] = freed.file_bytes;
+      return;
+    }
+    if (freed.file != nullptr) options_.disk->Remove(PathOf(shard));
     used_bytes_ -= freed.file_bytes;
   }
 }
@@ -398,6 +423,7 @@ TierCapacity NvmeStore::capacity() const {
   capacity.tier = Tier::kNvme;
   capacity.capacity_bytes = options_.capacity_bytes;
   capacity.allocated_bytes = used_bytes_;
+  capacity.trouble = trouble_;
   return capacity;
 }
 

@@ -28,13 +28,13 @@
 #include "engram/mutex.h"
 #include "engram/node_protocol.h"
 #include "engram/random.h"
-#include "engram/table_spec.h"
 #include "fabric/stream/row_source.h"
 #include "poolserver/nvme/disk.h"
 #include "poolserver/nvme/gathered_rows.h"
 #include "poolserver/nvme/ring.h"
 #include "poolserver/nvme/row_cache.h"
 #include "poolserver/nvme/row_file.h"
+#include "poolserver/tier_store.h"
 
 namespace engram::poolserver::nvme {
 
@@ -49,6 +49,10 @@ class NvmeStore {
     Disk* disk = &Disk::System();
     // A line for people about something that happened; from any thread.
     std::function<void(const std::string&)> say = [](const std::string&) {};
+  };
+  struct Wanted {
+    ShardIndex shard;
+    std::uint64_t rows = 0;
   };
   struct Counters {
     std::uint64_t rows = 0;         // given to readers
@@ -66,7 +70,7 @@ class NvmeStore {
   // Promises room for each shard, for all or none. ResourceExhausted names the directory, the bytes
   // wanted and free, and the setting. AlreadyExists: a shard has room. FailedPrecondition: a
   // stranger's file has its name, or the rows are too long.
-  absl::Status Reserve(const TableRecord& table, std::span<const ShardIndex> shards);
+  absl::Status Reserve(const StoredRows& table, std::span<const Wanted> shards);
   // A reserved shard whose file was there, whole, when the store opened: every block is checked and
   // the shard is committed. Returns its block checksums. NotFound: it must be written.
   absl::StatusOr<std::vector<std::uint32_t>> TakeUp(const ShardKey& shard);
@@ -84,11 +88,17 @@ class NvmeStore {
   // there is no such shard.
   std::unique_ptr<fabric::stream::RowSource> Source(const ShardKey& shard);
 
-  // Removes a shard in whatever state, and its file. Unknown ones are ignored. REQUIRES: nobody
-  // writes it, and no source of it is at work.
+  // Bytes of a reserved shard's rows; nothing where it is unknown.
+  std::optional<std::uint64_t> StoredBytes(const ShardKey& shard) const;
+  // Bytes from one of its rows to the next; 0 where it is unknown.
+  std::uint32_t Stride(const ShardKey& shard) const;
+
+  // Removes a shard in whatever state, and its file; one that could be taken up and was not is
+  // kept. Unknown ones are ignored. REQUIRES: nobody writes it, and no source of it is at work.
   void Free(const ShardKey& shard);
 
-  // Bytes of files: those promised, written and kept.
+  // Bytes of files: those promised, written and kept. In trouble from a write that failed until one
+  // is committed again.
   TierCapacity capacity() const;
   Counters counters() const;
   const std::string& directory() const { return options_.directory; }
@@ -112,15 +122,15 @@ class NvmeStore {
   absl::Status CheckRoom() const;
   absl::Status TryDirectIo();
   std::string PathOf(const ShardKey& shard) const;
-  RowFileHeader HeaderFor(const TableRecord& table, ShardIndex shard, std::uint64_t rows,
-                          std::uint32_t stride) const;
+  RowFileHeader HeaderFor(const StoredRows& table, const Wanted& shard) const;
   absl::Status CheckName(const RowFileHeader& header) const;
-  absl::Status MakeRoom(const TableRecord& table, std::span<const RowFileHeader> wanted,
+  absl::Status MakeRoom(const StoredRows& table, std::span<const RowFileHeader> wanted,
                         std::uint64_t bytes) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<std::shared_ptr<RowFileWriter>> WriterOf(const ShardKey& shard);
   std::shared_ptr<RowFile> FileOf(const ShardKey& shard) const;
   void Publish(const ShardKey& shard, std::shared_ptr<RowFile> file);
   absl::Status Named(const absl::Status& status) const;
+  absl::Status Noted(const absl::Status& status);
 
   const Options options_;
   int lock_fd_ = -1;
@@ -133,6 +143,7 @@ class NvmeStore {
   std::map<ShardKey, Shard> shards_ ABSL_GUARDED_BY(mutex_);
   std::map<ShardKey, std::uint64_t> kept_ ABSL_GUARDED_BY(mutex_);  // bytes of whole files
   std::uint64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;            // promised, written and kept
+  std::string trouble_ ABSL_GUARDED_BY(mutex_);
   std::atomic<std::uint64_t> written_bytes_{0};
 };
 

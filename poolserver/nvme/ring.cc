@@ -272,6 +272,7 @@ void Ring::Thread::Ended(std::uint32_t index, int result) {
   }
   const bool sound = whole && flight.file->Sound(flight.block, data);
   (sound ? ring_.blocks_ : ring_.failed_).fetch_add(1, std::memory_order_relaxed);
+  if (sound) ring_.bytes_.fetch_add(bytes, std::memory_order_relaxed);
   Land(index, sound ? data.data() : nullptr);
 }
 
@@ -358,9 +359,9 @@ void Ring::Forget(std::shared_ptr<RowFile> file) {
 }
 
 Ring::Counters Ring::counters() const {
-  return {blocks_.load(std::memory_order_relaxed), joined_.load(std::memory_order_relaxed),
-          retried_.load(std::memory_order_relaxed), failed_.load(std::memory_order_relaxed),
-          submits_.load(std::memory_order_relaxed)};
+  return {blocks_.load(std::memory_order_relaxed), bytes_.load(std::memory_order_relaxed),
+          joined_.load(std::memory_order_relaxed), retried_.load(std::memory_order_relaxed),
+          failed_.load(std::memory_order_relaxed), submits_.load(std::memory_order_relaxed)};
 }
 
 void Ring::Stop() {

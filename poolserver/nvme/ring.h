@@ -55,6 +55,7 @@ class Ring {
   };
   struct Counters {
     std::uint64_t blocks = 0;  // read from the device
+    std::uint64_t bytes = 0;   // of them
     std::uint64_t joined = 0;  // wanted while in flight: not read again
     std::uint64_t retried = 0;
     std::uint64_t failed = 0;
@@ -95,7 +96,8 @@ class Ring {
   int wake_fd_ = -1;
   // The thread is about to block, or does: it must be woken. Not guarded: it only saves calls.
   std::atomic<bool> asleep_{false};
-  std::atomic<std::uint64_t> blocks_{0}, joined_{0}, retried_{0}, failed_{0}, submits_{0};
+  std::atomic<std::uint64_t> blocks_{0}, bytes_{0}, joined_{0}, retried_{0}, failed_{0},
+      submits_{0};
   Mutex mutex_;
   Inbox inbox_ ABSL_GUARDED_BY(mutex_);
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

@@ -14,7 +14,7 @@ namespace engram::poolserver::nvme {
 namespace {
 
 constexpr char kRowFileMagic[8] = {'E', 'N', 'G', 'R', 'R', 'O', 'W', 'S'};
-constexpr std::size_t kMostOwnerBytes = 253, kDigestBytes = 64;
+constexpr std::size_t kMostOwnerBytes = 253;
 constexpr std::size_t kVersionAt = 8, kBlockBytesAt = 12, kFileIdAt = 16, kUidAt = 24,
                       kShardAt = 40, kStrideAt = 44, kRowsAt = 48, kOwnerBytesAt = 56,
                       kOwnerAt = 60, kDigestAt = 316, kHeaderCrcAt = kHeaderBytes - 4;
@@ -58,7 +58,7 @@ std::uint32_t RowFileLayout::RowsIn(std::uint32_t block) const {
 
 void WriteHeader(const RowFileHeader& header, std::span<std::byte> out) {
   ENGRAM_CHECK(out.size() == kHeaderBytes && header.owner.name.size() <= kMostOwnerBytes &&
-               header.spec_digest.size() == kDigestBytes);
+               header.spec_digest.size() == kSpecDigestBytes);
   std::memset(out.data(), 0, out.size());
   std::byte* const at = out.data();
   std::memcpy(at, kRowFileMagic, sizeof kRowFileMagic);
@@ -71,7 +71,7 @@ void WriteHeader(const RowFileHeader& header, std::span<std::byte> out) {
   Put(at + kRowsAt, header.rows);
   Put(at + kOwnerBytesAt, static_cast<std::uint32_t>(header.owner.name.size()));
   std::memcpy(at + kOwnerAt, header.owner.name.data(), header.owner.name.size());
-  std::memcpy(at + kDigestAt, header.spec_digest.data(), kDigestBytes);
+  std::memcpy(at + kDigestAt, header.spec_digest.data(), kSpecDigestBytes);
   Put(at + kHeaderCrcAt, Crc32c(0, at, kHeaderCrcAt));
 }
 
@@ -96,7 +96,7 @@ absl::StatusOr<RowFileHeader> ParseHeader(std::span<const std::byte> bytes) {
   header.stride = Get<std::uint32_t>(at + kStrideAt);
   header.rows = Get<std::uint64_t>(at + kRowsAt);
   header.owner.name.assign(reinterpret_cast<const char*>(at + kOwnerAt), owner_bytes);
-  header.spec_digest.assign(reinterpret_cast<const char*>(at + kDigestAt), kDigestBytes);
+  header.spec_digest.assign(reinterpret_cast<const char*>(at + kDigestAt), kSpecDigestBytes);
   return header;
 }
 

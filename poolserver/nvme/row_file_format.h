@@ -29,6 +29,7 @@ namespace engram::poolserver::nvme {
 inline constexpr std::uint32_t kRowFileVersion = 1;
 inline constexpr std::uint64_t kHeaderBytes = 4096;
 inline constexpr std::uint32_t kTrailerBytes = 8;
+inline constexpr std::size_t kSpecDigestBytes = 64;  // hexadecimal digits
 // What one registered buffer of the ring holds.
 inline constexpr std::uint32_t kMostBlockBytes = 32768;
 

@@ -174,6 +174,27 @@ void AddGather(const fabric::stream::StreamTarget* stream,
   out->push_back(waited.Take());
 }
 
+void AddNvme(const nvme::NvmeStore* store, std::vector<prometheus::MetricFamily>* out) {
+  if (store == nullptr) return;
+  const nvme::NvmeStore::Counters counters = store->counters();
+  const auto count = [out](const char* name, const char* help, std::uint64_t value) {
+    out->push_back(Counter(name, help).Add(static_cast<double>(value)).Take());
+  };
+  count("engram_nvme_rows_total", "Rows asked of the nvme tier.", counters.rows);
+  count("engram_nvme_failed_rows_total", "Rows of blocks that could not be read or were damaged.",
+        counters.failed_rows);
+  count("engram_nvme_block_reads_total", "Blocks read from the device.", counters.ring.blocks);
+  count("engram_nvme_block_read_bytes_total", "Bytes of them.", counters.ring.bytes);
+  count("engram_nvme_block_errors_total", "Blocks that could not be read or were damaged.",
+        counters.ring.failed);
+  count("engram_nvme_written_bytes_total", "Bytes of rows written to the nvme tier.",
+        counters.written_bytes);
+  out->push_back(Counter("engram_nvme_cache_rows_total", "Rows looked for in the nvme row cache.")
+                     .Add(static_cast<double>(counters.cache.hits), {{"result", "hit"}})
+                     .Add(static_cast<double>(counters.cache.misses), {{"result", "miss"}})
+                     .Take());
+}
+
 }  // namespace
 
 std::vector<prometheus::MetricFamily> NodeMetrics::Collect() const {
@@ -184,6 +205,7 @@ std::vector<prometheus::MetricFamily> NodeMetrics::Collect() const {
   AddTiers(sources_, &out);
   if (auto figures = Look(sources_.loop)) AddLoop(*figures, *sources_.tiers, &out);
   AddGather(sources_.stream, &out);
+  AddNvme(sources_.nvme, &out);
   out.push_back(Counter("engram_load_bytes_total", "Bytes of replicas loaded from their source.")
                     .Add(static_cast<double>(sources_.loop->bytes_loaded()))
                     .Take());

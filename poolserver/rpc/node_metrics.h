@@ -10,6 +10,7 @@
 #include "fabric/stream/stream_target.h"
 #include "poolserver/exposure.h"
 #include "poolserver/node_loop.h"
+#include "poolserver/nvme/nvme_store.h"
 #include "poolserver/tiers.h"
 #include "prometheus/collectable.h"
 
@@ -22,6 +23,7 @@ class NodeMetrics final : public prometheus::Collectable {
     const Tiers* tiers = nullptr;
     Exposure* exposure = nullptr;
     const fabric::stream::StreamTarget* stream = nullptr;  // may be null
+    const nvme::NvmeStore* nvme = nullptr;                 // null: no such tier
     std::string version;
   };
   explicit NodeMetrics(Sources sources) : sources_(std::move(sources)) {}

@@ -9,6 +9,7 @@
 #include "engram/log.h"
 #include "engram/version.h"
 #include "fabric/stream/stream_fabric.h"
+#include "poolserver/nvme/nvme_tier.h"
 #include "poolserver/rpc/pull_link.h"
 
 namespace engram::poolserver {
@@ -106,7 +107,7 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
       wire::MetricsServer::Start(options.metrics_listen, insecure,
                                  std::make_shared<NodeMetrics>(NodeMetrics::Sources{
                                      node->loop_.get(), &node->tiers_, node->exposure_.get(),
-                                     node->stream_, std::string(Version())}));
+                                     node->stream_, node->nvme_, std::string(Version())}));
   if (!metrics.ok()) return metrics.status();
   node->metrics_ = *std::move(metrics);
   return node;
@@ -116,10 +117,18 @@ absl::Status PoolNode::OpenTiers(const PoolNodeOptions& options) {
   for (const Arena::Options& memory : options.memory) {
     tiers_.Add(std::make_unique<Arena>(memory));
   }
+  if (options.nvme) {
+    nvme::NvmeStore::Options wanted = *options.nvme;
+    wanted.say = [](const std::string& line) { Log(line); };
+    auto store = nvme::NvmeStore::Open(std::move(wanted));
+    if (!store.ok()) return store.status();
+    nvme_ = store->get();
+    tiers_.Add(std::make_unique<nvme::NvmeTier>(*std::move(store)));
+  }
   if (!tiers_.stores().empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
       "--memory 0 leaves no room for replicas: give it a size, or another tier (--cxl-memory, "
-      "--cxl-devices)");
+      "--cxl-devices, --nvme-dir)");
 }
 
 absl::Status PoolNode::StartLoop(const PoolNodeOptions& options,

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@
 #include "poolserver/exposure.h"
 #include "poolserver/loader.h"
 #include "poolserver/node_loop.h"
+#include "poolserver/nvme/nvme_store.h"
 #include "poolserver/rpc/join_client.h"
 #include "poolserver/rpc/node_metrics.h"
 #include "poolserver/rpc/read_session_service.h"
@@ -39,6 +41,7 @@ struct PoolNodeOptions {
   Duration lease = kDefaultLease;
   std::size_t max_sessions = 4096;
   std::vector<Arena::Options> memory{Arena::Options{}};  // the tiers of memory
+  std::optional<nvme::NvmeStore::Options> nvme;          // the nvme tier
   Loader::Options loading;
   TargetSettings targets;
   std::uint64_t move_rate = std::uint64_t{256} << 20;  // bytes/s pulled from other nodes; 0: any
@@ -78,6 +81,7 @@ class PoolNode {
   std::vector<TenantPolicy> policies_ ABSL_GUARDED_BY(policies_mutex_);
   const fabric::stream::StreamTarget* stream_ = nullptr;
   Tiers tiers_;
+  const nvme::NvmeStore* nvme_ = nullptr;  // of tiers_; null: this node has none
   std::unique_ptr<Exposure> exposure_;
   std::unique_ptr<ReadSessionService> service_;
   std::unique_ptr<wire::GrpcServer> server_;

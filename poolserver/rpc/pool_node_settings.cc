@@ -10,6 +10,7 @@
 #include "engram/settings/units.h"
 #include "engram/version.h"
 #include "poolserver/rpc/memory_settings.h"
+#include "poolserver/rpc/nvme_settings.h"
 #include "proto/tls_settings.h"
 
 namespace engram::poolserver {
@@ -113,8 +114,8 @@ Program PoolServerProgram() {
                   "A pool node: holds shards of Engram tables in memory and serves their rows.",
                   std::string(Version()),
                   {}};
-  for (const auto& group :
-       {IdentitySettings(), wire::TlsSettings(), MemorySettings(), FabricSettings()}) {
+  for (const auto& group : {IdentitySettings(), wire::TlsSettings(), MemorySettings(),
+                            NvmeSettings(), FabricSettings()}) {
     program.settings.insert(program.settings.end(), group.begin(), group.end());
   }
   return program;
@@ -144,6 +145,9 @@ absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
   auto memory = MemoryTiersFrom(settings, &out.targets.devices);
   if (!memory.ok()) return memory.status();
   out.memory = *std::move(memory);
+  auto nvme = NvmeTierFrom(settings);
+  if (!nvme.ok()) return nvme.status();
+  out.nvme = *std::move(nvme);
   out.loading.threads = static_cast<std::uint32_t>(settings.Integer("load_threads"));
   out.move_rate = settings.Size("move_rate");
   out.scrub_rate = settings.Size("scrub_rate");

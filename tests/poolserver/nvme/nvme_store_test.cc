@@ -53,7 +53,7 @@ class NvmeStoreTest : public ::testing::Test {
   std::unique_ptr<NvmeStore> Loaded(const TableRecord& table, NvmeStore::Options options) {
     auto store = OpenStore(std::move(options));
     const ShardKey key{table.uid, ShardIndex(0)};
-    EXPECT_TRUE(store->Reserve(table, std::vector{key.shard}).ok());
+    EXPECT_TRUE(ReserveShards(*store, table, {key.shard}).ok());
     EXPECT_TRUE(Put(*store, key, StoredShard(table, key.shard)).ok());
     return store;
   }
@@ -217,13 +217,13 @@ TEST_F(NvmeStoreTest, AReservationIsForAllOrNoneAndSaysWhatIsMissing) {
   options.capacity_bytes = 2 * kMiB;
   auto store = OpenStore(options);
   const std::vector<ShardIndex> all{ShardIndex(0), ShardIndex(1), ShardIndex(2)};
-  const absl::Status status = store->Reserve(table, all);
+  const absl::Status status = ReserveShards(*store, table, all);
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr("small@1"), HasSubstr(folder_.path()), HasSubstr("--nvme")));
   EXPECT_EQ(store->capacity().allocated_bytes, 0u);
-  EXPECT_TRUE(store->Reserve(table, std::vector{all[0]}).ok());
-  EXPECT_EQ(store->Reserve(table, std::vector{all[0]}).code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(ReserveShards(*store, table, {all[0]}).ok());
+  EXPECT_EQ(ReserveShards(*store, table, {all[0]}).code(), absl::StatusCode::kAlreadyExists);
   EXPECT_GT(store->capacity().allocated_bytes, 3000u * 272);
 }
 
@@ -232,7 +232,7 @@ TEST_F(NvmeStoreTest, ADiskThatFillsIsNamedAndLeavesNothing) {
   const ShardKey key{table.uid, ShardIndex(0)};
   FaultyDisk disk(&Disk::System());
   auto store = OpenStore(OptionsOf(&disk));
-  ASSERT_TRUE(store->Reserve(table, std::vector{key.shard}).ok());
+  ASSERT_TRUE(ReserveShards(*store, table, {key.shard}).ok());
   disk.FillUpAfter(100'000);
   const absl::Status status = Put(*store, key, StoredShard(table, key.shard));
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
@@ -276,7 +276,7 @@ TEST_F(NvmeStoreTest, AWholeFileIsTakenUpAgain) {
   auto store = OpenStore(OptionsOf());
   EXPECT_GT(store->capacity().allocated_bytes, 600u * 272);
   EXPECT_EQ(store->Source(key), nullptr) << "nothing serves before it is loaded";
-  ASSERT_TRUE(store->Reserve(table, std::vector{key.shard}).ok());
+  ASSERT_TRUE(ReserveShards(*store, table, {key.shard}).ok());
   auto crcs = store->TakeUp(key);
   ASSERT_TRUE(crcs.ok()) << crcs.status();
   EXPECT_EQ(*crcs, shard.crcs);
@@ -292,7 +292,7 @@ TEST_F(NvmeStoreTest, ADamagedFileIsNotTakenUpAndIsWrittenAnew) {
   ASSERT_EQ(pwrite(fd, "x", 1, 8 * 4096), 1);
   close(fd);
   auto store = OpenStore(OptionsOf());
-  ASSERT_TRUE(store->Reserve(table, std::vector{key.shard}).ok());
+  ASSERT_TRUE(ReserveShards(*store, table, {key.shard}).ok());
   EXPECT_EQ(store->TakeUp(key).status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(said_, HasSubstr("written anew"));
   EXPECT_TRUE(Put(*store, key, StoredShard(table, key.shard)).ok());
@@ -306,7 +306,7 @@ TEST_F(NvmeStoreTest, AStrangersFileIsNamedAndNeverTouched) {
   Loaded(table, other).reset();
   auto store = OpenStore(OptionsOf());
   EXPECT_THAT(said_, AllOf(HasSubstr("left alone"), HasSubstr("node-b")));
-  const absl::Status status = store->Reserve(table, std::vector{key.shard});
+  const absl::Status status = ReserveShards(*store, table, {key.shard});
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(status.message()),
               AllOf(HasSubstr(PathOf(key)), HasSubstr("node-b"), HasSubstr("never overwritten")));
@@ -321,7 +321,7 @@ TEST_F(NvmeStoreTest, WhatNobodyTookUpMakesRoom) {
   auto store = OpenStore(options);
   TableRecord other = SmallTable(3000);
   other.uid.bytes.fill(9);
-  ASSERT_TRUE(store->Reserve(other, std::vector{ShardIndex(0)}).ok());
+  ASSERT_TRUE(ReserveShards(*store, other, {ShardIndex(0)}).ok());
   EXPECT_THAT(said_, HasSubstr("to make room"));
   EXPECT_THAT(folder_.Names(), ElementsAre("LOCK"));
 }
@@ -338,7 +338,7 @@ TEST_F(NvmeStoreTest, ALossOfPowerAtAnyStepLeavesNothingThatServes) {
     {
       auto store = OpenStore(OptionsOf(&disk));
       const std::uint64_t before = disk.steps();
-      ASSERT_TRUE(store->Reserve(table, std::vector{key.shard}).ok());
+      ASSERT_TRUE(ReserveShards(*store, table, {key.shard}).ok());
       disk.CutPowerAfter(cut);
       done = Put(*store, key, shard).ok();
       steps = disk.steps() - before;
@@ -347,7 +347,7 @@ TEST_F(NvmeStoreTest, ALossOfPowerAtAnyStepLeavesNothingThatServes) {
     disk.LoseWhatWasNotSynced(&random);
     auto store = OpenStore(OptionsOf());
     EXPECT_EQ(store->Source(key), nullptr);
-    ASSERT_TRUE(store->Reserve(table, std::vector{key.shard}).ok());
+    ASSERT_TRUE(ReserveShards(*store, table, {key.shard}).ok());
     auto crcs = store->TakeUp(key);
     if (crcs.ok()) {
       ++kept;

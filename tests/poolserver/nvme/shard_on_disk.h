@@ -76,6 +76,14 @@ struct StoredShard {
   std::vector<std::uint32_t> crcs;
 };
 
+inline absl::Status ReserveShards(NvmeStore& store, const TableRecord& table,
+                                  const std::vector<ShardIndex>& shards) {
+  const ShardLayout layout(table.spec, table.options);
+  std::vector<NvmeStore::Wanted> wanted;
+  for (const ShardIndex shard : shards) wanted.push_back({shard, layout.Range(shard).rows});
+  return store.Reserve({table.uid, table.name.Full(), layout.stride(), table.spec_digest}, wanted);
+}
+
 // Writes a whole shard in uneven pieces and commits it.
 inline absl::Status Put(NvmeStore& store, const ShardKey& key, const StoredShard& shard) {
   const std::uint64_t cuts[] = {0, 256, 1024, shard.range.rows};
