@@ -49,7 +49,7 @@ struct StoredRows {
   TableUid table;
   std::string name;          // for people
   std::uint32_t stride = 0;  // bytes of a row with its seal
-  std::string spec_digest;
+  std::string spec_digest = {};
 };
 
 class TierStore {

@@ -22,11 +22,11 @@ absl::StatusOr<TierStore*> Tiers::Find(Tier tier) const {
     if (store->tier() == tier) return store.get();
     absl::StrAppend(&there, there.empty() ? "" : ", ", std::string(Name(store->tier())));
   }
-  return absl::FailedPreconditionError(absl::StrCat(
-      "this node has no ", std::string(Name(tier)), " tier; it has ",
-      there.empty() ? "none" : there,
-      ". Give it one (--memory, --cxl-memory, --cxl-devices, --nvme-dir) and start it "
-      "again"));
+  return absl::FailedPreconditionError(
+      absl::StrCat("this node has no ", std::string(Name(tier)), " tier; it has ",
+                   there.empty() ? "none" : there,
+                   ". Give it one (--memory, --cxl-memory, --cxl-devices, --nvme-dir) and start it "
+                   "again"));
 }
 
 std::vector<TierCapacity> Tiers::capacity() const {

@@ -29,7 +29,8 @@ std::map<std::string, double> Read(const std::string& text) {
   for (std::string line; std::getline(lines, line);) {
     if (line.empty() || line[0] == '#') continue;
     const std::size_t space = line.rfind(' ');
-    EXPECT_TRUE(series.emplace(line.substr(0, space), std::stod(line.substr(space + 1))).second) << line;
+    EXPECT_TRUE(series.emplace(line.substr(0, space), std::stod(line.substr(space + 1))).second)
+        << line;
   }
   return series;
 }
@@ -71,7 +72,8 @@ TEST(MetricsTextTest, AFamilyIsDeclaredOnceAndTablesOfOneNameAreOneSeries) {
   tables[2].totals.duplicates = 100;
   const std::string text = MetricsText(tables);
   const auto series = Read(text);
-  EXPECT_EQ(series.at("engram_client_duplicates_total{pool=\"127.0.0.1:7700\",table=\"a@1\"}"), 101);
+  EXPECT_EQ(series.at("engram_client_duplicates_total{pool=\"127.0.0.1:7700\",table=\"a@1\"}"),
+            101);
   EXPECT_EQ(series.at("engram_client_duplicates_total{pool=\"127.0.0.1:7700\",table=\"b@1\"}"), 10);
   std::set<std::string> declared;
   std::istringstream lines(text);

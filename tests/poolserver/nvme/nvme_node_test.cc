@@ -194,8 +194,7 @@ TEST_F(NvmeNodeTest, AStrangersFileFailsTheLoadAndStays) {
     auto store = NvmeStore::Open(options);
     ASSERT_TRUE(store.ok());
     ASSERT_TRUE(ReserveShards(**store, table, {ShardIndex(1)}).ok());
-    ASSERT_TRUE(
-        Put(**store, {table.uid, ShardIndex(1)}, StoredShard(table, ShardIndex(1))).ok());
+    ASSERT_TRUE(Put(**store, {table.uid, ShardIndex(1)}, StoredShard(table, ShardIndex(1))).ok());
   }
   NvmeNode node(folder_.path());
   node.Load({ShardIndex(1)});

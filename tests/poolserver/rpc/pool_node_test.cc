@@ -23,6 +23,7 @@
 #include "fabric/ofi/ofi_fabric.h"
 #include "fabric/stream/stream_fabric.h"
 #include "proto/convert.h"
+#include "tests/poolserver/nvme/shard_on_disk.h"
 
 namespace engram::poolserver {
 namespace {
@@ -283,6 +284,39 @@ TEST_F(PoolNodeTest, ServesVerifiedRowsOverMappedAndStream) {
     ASSERT_EQ(grant.paths.size(), 2u);
     ReadAndCheck(*mapped, opened, grant, table);
     ReadAndCheck(*stream, opened, grant, table);
+  }
+}
+
+TEST_F(PoolNodeTest, ServesVerifiedRowsOfTheNvmeTierOverStreamAlone) {
+  const nvme::DiskFolder folder;
+  options_.memory.clear();
+  options_.nvme.emplace();
+  options_.nvme->owner = options_.node;
+  options_.nvme->directory = folder.path();
+  options_.nvme->capacity_bytes = std::uint64_t{64} << 20;
+  options_.nvme->cache_bytes = std::uint64_t{2} << 20;
+  if (const auto store = nvme::NvmeStore::Open(*options_.nvme);
+      absl::IsFailedPrecondition(store.status()))
+    GTEST_SKIP() << store.status().message();
+  StartNode();
+  const TableRecord table = SyntheticTable();
+  const std::uint32_t shards = ShardLayout(table.spec, table.options).shards();
+  Load(table, Tier::kNvme);
+  ASSERT_TRUE(AllReplicasAre(ReplicaState::kServing, shards));
+  ASSERT_EQ(controller_.tiers.size(), 1u);
+  EXPECT_EQ(controller_.tiers[0].tier, Tier::kNvme);
+
+  Session session(node_->endpoint(), options_.node, table.uid);
+  const auto opened = session.HearA<SessionOpened>();
+  std::size_t granted = 0;
+  auto stream = *fabric::stream::StreamFabric::Open({});
+  while (granted < shards) {
+    for (const Grant& grant : session.HearA<GrantUpdate>().granted) {
+      ++granted;
+      ASSERT_EQ(grant.paths.size(), 1u) << "no other fabric reaches a device";
+      EXPECT_EQ(opened.paths.at(grant.paths[0].path).fabric, FabricKind::kStream);
+      ReadAndCheck(*stream, opened, grant, table);
+    }
   }
 }
 
