@@ -5,12 +5,14 @@ usage: nvme_test.py BIN_DIR
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import unittest
+import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from failover_test import free_ports  # noqa: E402
@@ -30,6 +32,7 @@ class NvmePool:
 
     def __init__(self, nodes):
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="nvme-pool-", dir=BIN_DIR.parent))
+        self.metrics = dict(zip(nodes, free_ports(len(nodes))))
         self.programs, self.endpoint = {}, f"127.0.0.1:{free_ports(1)[0]}"
         self.start("placement", BIN_DIR / "engram-placement", "--listen", self.endpoint, "--metrics-listen", "",
                    "--state-file", self.work / "state.db")
@@ -55,7 +58,7 @@ class NvmePool:
     def start_node(self, name):
         self.start(name, BIN_DIR / "engram-poolserver", "--node-id", name, "--controller", self.endpoint, "--memory", "0",
                    "--nvme-dir", self.work / name, "--nvme", "512MiB", "--nvme-cache", "4MiB", "--fabrics", "stream",
-                   "--scrub-rate", "0")
+                   "--scrub-rate", "0", "--metrics-listen", f"127.0.0.1:{self.metrics[name]}")
 
     def logs(self):
         return "\n".join(f"== {name}\n{program.text()[-2000:]}" for name, program in self.programs.items())
@@ -73,6 +76,10 @@ class NvmePool:
         path = self.work / "spec.json"
         path.write_text(json.dumps(spec(vocab)), encoding="utf-8")
         return self.ok("load", "table", table, "--synthetic", path, "--tiers", "nvme", "--shard-bytes", "1MiB", *words)
+
+    def metric(self, node, name):
+        page = urllib.request.urlopen(f"http://127.0.0.1:{self.metrics[node]}/metrics", timeout=5).read().decode()
+        return float(re.search(rf"^{name}(?:{{[^}}]*}})? (\S+)$", page, re.M).group(1))
 
     def files(self, node, ending):
         return sorted((self.work / node).glob(f"*{ending}"))
@@ -96,6 +103,9 @@ class NvmeTest(unittest.TestCase):
                         rows.seek(block * BLOCK + 100)
                         rows.write(os.urandom(8))
             self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "8000"))
+            self.assertGreater(pool.metric("n1", "engram_nvme_block_errors_total"), 0, "no damaged block was read")
+            self.assertEqual(pool.metric("n2", "engram_nvme_block_errors_total"), 0)
+            self.assertGreater(pool.metric("n2", "engram_nvme_rows_total"), 0)
 
     def test_a_node_killed_in_the_middle_of_a_load_leaves_nothing_that_serves(self):
         with NvmePool(["n1"]) as pool:
