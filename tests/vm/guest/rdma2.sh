@@ -3,7 +3,17 @@
 . /suites/pool.sh
 . /suites/two_guests.sh
 
-on_wire() { wire_is_there && make_rdma_device eth0 "$1"; }
+# The neighbours are written down: a management datagram of soft-RoCE that finds no neighbour stops its queue pair for good.
+on_wire() {
+  wire_is_there || return 1
+  ip neigh replace $SERVER lladdr 52:54:00:00:00:01 dev eth0 nud permanent
+  ip neigh replace $CLIENT lladdr 52:54:00:00:00:02 dev eth0 nud permanent
+  make_rdma_device eth0 "$1"
+}
+management_queue_pairs() {
+  rdma resource show qp | grep GSI
+  on_server 'rdma resource show qp | grep GSI'
+}
 
 serve_pool() {
   start_controller $SERVER || refuse "no controller" || return 1
@@ -16,7 +26,7 @@ serve_pool() {
 pool_from_afar() {
   await_server || return 1
   export ENGRAM_ENDPOINT=$SERVER:7700
-  ENGRAM_OFI_PROVIDER="verbs;ofi_rxm" open_reader verbs ofi || refuse "no reader" || return 1
+  ENGRAM_OFI_PROVIDER="verbs;ofi_rxm" open_reader verbs ofi || { management_queue_pairs; refuse "no reader"; } || return 1
   ask verbs read 2000 60 || refuse "$(cat /tmp/answer)" || return 1
   detail "$(answer rows) rows right, 0 wrong"
 }
