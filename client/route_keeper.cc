@@ -50,23 +50,43 @@ void RouteKeeper::Begin(const NodeId& node, const SessionOpened& opened,
   session = Session();
   session.opened = opened;
   session.lease = std::move(lease);
-  for (const PathAddress& path : opened.paths) {
-    Path& reach = session.paths.emplace_back();
-    if (options_.forced && *options_.forced != path.fabric) continue;
-    const auto usable =
-        std::find_if(options_.fabrics.begin(), options_.fabrics.end(),
-                     [&](const fabric::Fabric* fabric) { return Speaks(*fabric, path); });
-    if (usable == options_.fabrics.end()) {
-      session.unreachable.push_back(Reason(path.fabric, "not available in this process"));
-      continue;
-    }
-    reach.fabric = static_cast<std::uint8_t>(usable - options_.fabrics.begin());
-    auto peer = (*usable)->AddPeer(AddressOf(node, opened, path), deadline);
-    if (peer.ok()) {
-      reach.peer = *peer;
-    } else {
-      session.unreachable.push_back(Reason(path.fabric, std::string(peer.status().message())));
-    }
+  session.paths.resize(opened.paths.size());
+  for (std::uint32_t i = 0; i < opened.paths.size(); ++i) ReachPath(node, session, i, deadline);
+}
+
+void RouteKeeper::Reach(const NodeId& node, const std::vector<NumberedPath>& paths,
+                        Instant deadline) {
+  const auto found = sessions_.find(node);
+  if (found == sessions_.end()) return;
+  Session& session = found->second;
+  for (const NumberedPath& path : paths) {
+    const std::size_t most = std::max<std::size_t>(session.paths.size(), path.path + 1);
+    session.paths.resize(most);
+    session.opened.paths.resize(most);
+    if (session.paths[path.path].peer) continue;
+    session.opened.paths[path.path] = path.address;
+    ReachPath(node, session, path.path, deadline);
+  }
+}
+
+void RouteKeeper::ReachPath(const NodeId& node, Session& session, std::uint32_t number,
+                            Instant deadline) {
+  const PathAddress& path = session.opened.paths[number];
+  if (options_.forced && *options_.forced != path.fabric) return;
+  const auto usable =
+      std::find_if(options_.fabrics.begin(), options_.fabrics.end(),
+                   [&](const fabric::Fabric* fabric) { return Speaks(*fabric, path); });
+  if (usable == options_.fabrics.end()) {
+    session.unreachable.push_back(Reason(path.fabric, "not available in this process"));
+    return;
+  }
+  Path& reach = session.paths[number];
+  reach.fabric = static_cast<std::uint8_t>(usable - options_.fabrics.begin());
+  auto peer = (*usable)->AddPeer(AddressOf(node, session.opened, path), deadline);
+  if (peer.ok()) {
+    reach.peer = *peer;
+  } else {
+    session.unreachable.push_back(Reason(path.fabric, std::string(peer.status().message())));
   }
 }
 

@@ -42,8 +42,10 @@ class RouteKeeper {
   // A session was opened: reaches its node by every path that works from here, before `deadline`.
   void Begin(const NodeId& node, const SessionOpened& opened,
              std::shared_ptr<const ReadLease> lease, Instant deadline);
-  // Imports and routes `granted`, takes `withdrawn` out of the routes, publishes. Readers of the
-  // returned version use the new routes.
+  // The node opened more paths.
+  void Reach(const NodeId& node, const std::vector<NumberedPath>& paths, Instant deadline);
+  // Imports and routes `granted` (in place of what was routed of the shard before), takes
+  // `withdrawn` out of the routes, publishes. Readers of the returned version use the new routes.
   RouteVersion Change(const NodeId& node, GrantRevision revision, const std::vector<Grant>& granted,
                       const std::vector<ShardKey>& withdrawn);
   // Gives back the imports that Change(revision) took out of the routes.
@@ -73,7 +75,7 @@ class RouteKeeper {
     SessionOpened opened;
     std::shared_ptr<const ReadLease> lease;
     GrantRevision revision;
-    std::vector<Path> paths;  // as SessionOpened::paths
+    std::vector<Path> paths;  // as opened.paths, which grows with Reach
     std::vector<std::string> unreachable;
     std::map<ShardKey, Imports> routed;
     std::multimap<GrantRevision, Imports> leaving;
@@ -85,6 +87,7 @@ class RouteKeeper {
     bool incomplete = false;
   };
 
+  void ReachPath(const NodeId& node, Session& session, std::uint32_t path, Instant deadline);
   Imports ImportGrant(Session& session, const Grant& grant);
   void GiveBack(const Imports& imports);
   void Publish(const Board& board);

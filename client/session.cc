@@ -293,20 +293,24 @@ void ClientSession::Hear(Instant now, const GrantUpdate& update, Actions& out) {
   Revision& revision = revisions_.emplace_back();
   revision.number = update.revision;
   revision.reach_until = now;
-  for (const Grant& grant : update.granted) held_.insert(grant.shard);
+  std::set<ShardKey> granted;
+  for (const Grant& grant : update.granted) granted.insert(grant.shard);
   std::vector<Successor> successors;
   for (const Withdrawal& withdrawal : update.withdrawn) {
     if (held_.erase(withdrawal.shard) == 0) continue;
-    revision.withdrawn.push_back(withdrawal.shard);
+    const bool replaced = granted.count(withdrawal.shard) != 0;
+    (replaced ? revision.replaced : revision.withdrawn).push_back(withdrawal.shard);
     for (const Successor& successor : withdrawal.successors) {
       const bool known =
           std::find(successors.begin(), successors.end(), successor) != successors.end();
       if (!known) successors.push_back(successor);
     }
   }
+  held_.insert(granted.begin(), granted.end());
   if (!update.granted.empty()) {
     ++revision.routes_unanswered;
-    out.push_back(session::ChangeRoutes{opening_, revision.number, update.granted, {}});
+    out.push_back(
+        session::ChangeRoutes{opening_, revision.number, update.granted, {}, update.paths});
   }
   if (!successors.empty()) {
     revision.reach_until = now + lease_length_ / 3;
@@ -364,17 +368,20 @@ bool ClientSession::Step(Instant now, Revision& revision, Actions& out) {
       revision.step = Revision::Step::kRouting;
       if (!revision.withdrawn.empty()) {
         ++revision.routes_unanswered;
-        out.push_back(session::ChangeRoutes{opening_, revision.number, {}, revision.withdrawn});
+        out.push_back(session::ChangeRoutes{opening_, revision.number, {}, revision.withdrawn, {}});
       }
       break;
     case Revision::Step::kRouting:
       if (revision.routes_unanswered > 0) break;
-      revision.step =
-          revision.withdrawn.empty() ? Revision::Step::kDone : Revision::Step::kDraining;
+      revision.step = revision.withdrawn.empty() && revision.replaced.empty()
+                          ? Revision::Step::kDone
+                          : Revision::Step::kDraining;
       break;
     case Revision::Step::kDraining:
       if (switches_.wait_for_started_reads && !quiescence_->Past(revision.version)) break;
       revision.step = Revision::Step::kReleasing;
+      revision.withdrawn.insert(revision.withdrawn.end(), revision.replaced.begin(),
+                                revision.replaced.end());
       out.push_back(session::ReleaseRegions{opening_, revision.number, revision.withdrawn});
       break;
     case Revision::Step::kReleasing:

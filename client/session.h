@@ -19,6 +19,8 @@
 //   ones (VoidRoutes: all of the node) out of the routes, publish, and answer with the version that
 //   Quiescence::Publish() returned. Imports of withdrawn regions stay until ReleaseRegions /
 //   ReleaseAll. One revision may come as two ChangeRoutes, each answered: grants first.
+// - A shard that is granted while it is routed is replaced: the older import leaves the routes with
+//   that ChangeRoutes and is given back by the ReleaseRegions of the same revision.
 // - ReleaseRegions / ReleaseAll come only after quiescence: release the imports (unmap), forget the
 //   peer (ReleaseAll), then answer.
 // Thread-confined: call from the owner thread only.
@@ -128,6 +130,7 @@ struct ChangeRoutes {
   GrantRevision revision;
   std::vector<Grant> granted;
   std::vector<ShardKey> withdrawn;
+  std::vector<NumberedPath> paths = {};  // to be connected first: `granted` names them
 };
 // Answer: RegionsReleased.
 struct ReleaseRegions {
@@ -205,6 +208,7 @@ class ClientSession {
     GrantRevision number;
     Step step = Step::kReaching;
     std::vector<ShardKey> withdrawn;
+    std::vector<ShardKey> replaced;       // by what the same revision grants
     Instant reach_until{};                // turn reads away at the latest
     std::uint32_t routes_unanswered = 0;  // ChangeRoutes without RoutesChanged
     RouteVersion version;

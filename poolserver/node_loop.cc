@@ -153,8 +153,8 @@ void NodeLoop::Do(UsePolicies& action) {
   if (outlets_.policies) outlets_.policies(action.tenants);
 }
 void NodeLoop::Do(DismissSession& action) { exposure_->Dismiss(action.token); }
-void NodeLoop::Do(AllowReplicas& action) { exposure_->Allow(action.token, action.shards); }
-void NodeLoop::Do(DisallowReplicas& action) { exposure_->Disallow(action.token, action.shards); }
+void NodeLoop::Do(AllowReplicas& action) { exposure_->Allow(action.token, action.registrations); }
+void NodeLoop::Do(DisallowReplicas& action) { exposure_->Disallow(action.token, action.ended); }
 
 void NodeLoop::Do(StartLoad& action) {
   tables_.try_emplace(action.table.uid, std::make_shared<const SeenTable>(action.table));
@@ -192,32 +192,34 @@ void NodeLoop::Do(StopLoad& action) {
 }
 
 void NodeLoop::Do(ExposeReplica& action) {
-  memory_duty_.Do([this, action, stride = tables_.at(action.shard.table)->layout.stride()] {
-    auto paths = Expose(action, stride);
-    if (paths.ok()) {
-      Post(ReplicaExposed{action.shard, *std::move(paths)});
+  const std::uint32_t stride = tables_.at(action.registration.shard.table)->layout.stride();
+  memory_duty_.Do([this, wanted = std::move(action), stride] {
+    absl::StatusOr<ReplicaExposed> exposed = Expose(wanted, stride);
+    if (exposed.ok()) {
+      Post(*std::move(exposed));
     } else {
-      Post(ExposeFailed{action.shard, paths.status()});
+      Post(ExposeFailed{wanted.registration, exposed.status()});
     }
   });
 }
 
-absl::StatusOr<std::vector<GrantPath>> NodeLoop::Expose(const ExposeReplica& replica,
-                                                        std::uint32_t stride) const {
+absl::StatusOr<ReplicaExposed> NodeLoop::Expose(const ExposeReplica& replica,
+                                                std::uint32_t stride) const {
+  const ShardKey& shard = replica.registration.shard;
   auto store = tiers_->Find(replica.tier);
   if (!store.ok()) return store.status();
-  const std::optional<Place> place = (*store)->Find(replica.shard);
+  const std::optional<Place> place = (*store)->Find(shard);
   if (!place) return absl::InternalError("a replica without a place");
-  if (place->slab != nullptr) return exposure_->Expose(replica.shard, replica.tier, *place, stride);
-  auto rows = (*store)->Rows(replica.shard);
+  if (place->slab != nullptr) return exposure_->Expose(replica, *place, stride);
+  auto rows = (*store)->Rows(shard);
   if (!rows.ok()) return rows.status();
-  return exposure_->ExposeRows(replica.shard, *std::move(rows), place->length);
+  return exposure_->ExposeRows(replica, *std::move(rows), place->length);
 }
 
 void NodeLoop::Do(HideReplica& action) {
-  memory_duty_.Do([this, shard = action.shard] {
-    exposure_->Hide(shard);
-    Post(ReplicaHidden{shard});
+  memory_duty_.Do([this, registration = action.registration] {
+    exposure_->Hide(registration);
+    Post(ReplicaHidden{registration});
   });
 }
 

@@ -83,8 +83,7 @@ class NodeLoop {
   void Run();
   absl::Status Scrub(const ScrubSlice& slice, const SeenTable& table,
                      std::vector<std::byte>* scratch) const;
-  absl::StatusOr<std::vector<GrantPath>> Expose(const ExposeReplica& replica,
-                                                std::uint32_t stride) const;
+  absl::StatusOr<ReplicaExposed> Expose(const ExposeReplica& replica, std::uint32_t stride) const;
   void Handle(Item item);
   void Feed(Event event);
   void ReportCapacity(Instant now);

@@ -116,62 +116,6 @@ void NodeState::On(Instant now, const ControllerSaid& event, Actions& out) {
   out.push_back(Exit{exit});
 }
 
-// ---- tenants ----
-
-const TenantPolicy* NodeState::PolicyOf(const std::string& tenant) const {
-  const auto it = policies_.find(tenant);
-  return it == policies_.end() ? nullptr : &it->second;
-}
-
-bool NodeState::IsRevoked(const std::optional<Identity>& proven) const {
-  if (!proven || proven->role != Role::kClient) return false;
-  const TenantPolicy* policy = PolicyOf(proven->tenant);
-  return policy != nullptr && std::binary_search(policy->revoked_clients.begin(),
-                                                 policy->revoked_clients.end(), proven->name);
-}
-
-// Without certificates nobody proves a tenant, and nothing is kept from anybody.
-bool NodeState::MayRead(const NodeSession& session, const TableUid& table) const {
-  if (!session.Wants(table)) return false;
-  if (!session.proven() || session.proven()->role != Role::kClient) return true;
-  const auto owner = owners_.find(table);
-  if (owner == owners_.end()) return false;
-  const TenantPolicy* policy = PolicyOf(session.tenant());
-  return TenantMayRead(session.tenant(), owner->second.tenant, owner->second.name,
-                       policy == nullptr ? std::vector<std::string>() : policy->granted_tables);
-}
-
-void NodeState::Take(const TenantPolicies& policies, Actions& out) {
-  if (policies.token < policies_from_) return;
-  policies_from_ = policies.token;
-  policies_.clear();
-  for (const TenantPolicy& policy : policies.tenants) policies_[policy.tenant] = policy;
-  out.push_back(UsePolicies{policies.tenants});
-  std::vector<SessionId> revoked;
-  for (auto& [id, session] : sessions_) {
-    if (IsRevoked(session.proven())) {
-      revoked.push_back(id);
-      continue;
-    }
-    const std::set<ShardKey> held = session.granted();
-    for (const ShardKey& shard : held) {
-      if (!MayRead(session, shard.table)) session.AddWithdrawal({shard, {}});
-    }
-    if (session.stream()) GrantTables(session);
-  }
-  for (const SessionId id : revoked) {
-    const NodeSession& session = sessions_.at(id);
-    // The data ports close at once. What it mapped or reads one-sidedly it keeps until its lease
-    // has run out: memory is not reused before that.
-    out.push_back(DismissSession{session.token()});
-    if (!session.stream()) continue;
-    RefuseStream(
-        *session.stream(),
-        absl::PermissionDeniedError(absl::StrCat(session.proven()->Describe(), " is revoked")),
-        out);
-  }
-}
-
 void NodeState::Obey(const Command& command, Actions& out) {
   absl::Status status = link_.Check(command);
   if (!status.ok()) {
@@ -249,14 +193,14 @@ void NodeState::Drain(Replica& replica, Actions& out) {
       session.AddWithdrawal({replica.shard(), replica.successors()});
     }
   }
-  if (!switches_.wait_for_sessions) replica.ForgetReaders();
   HideIfUnread(replica, out);
 }
 
 void NodeState::HideIfUnread(Replica& replica, Actions& out) {
-  if (!replica.MayHide()) return;
-  replica.Hide();
-  out.push_back(HideReplica{replica.shard()});
+  if (!switches_.wait_for_sessions) replica.ForgetReaders();
+  for (const RegistrationId id : replica.StartHiding()) {
+    out.push_back(HideReplica{{replica.shard(), id}});
+  }
 }
 
 void NodeState::Release(Replica& replica, Actions& out) {
@@ -291,8 +235,7 @@ void NodeState::On(Instant, const ReplicaLoaded& event, Actions& out) {
     Release(replica, out);
     return;
   }
-  replica.Loaded(event.block_crcs);
-  out.push_back(ExposeReplica{event.shard, replica.tier()});
+  Register(replica, replica.Loaded(event.block_crcs), out);
 }
 
 void NodeState::On(Instant, const LoadEnded& event, Actions& out) {
@@ -302,33 +245,68 @@ void NodeState::On(Instant, const LoadEnded& event, Actions& out) {
   Release(it->second, out);
 }
 
+void NodeState::Register(const Replica& replica, RegistrationId registration, Actions& out) {
+  ENGRAM_CHECK(replica.registrations().back().id == registration);
+  const std::string& tenant = owners_.at(replica.shard().table).tenant;
+  out.push_back(
+      ExposeReplica{{replica.shard(), registration}, replica.registrations().back().tier, tenant});
+}
+
 void NodeState::On(Instant, const ReplicaExposed& event, Actions& out) {
-  const auto it = replicas_.find(event.shard);
+  const auto& [shard, registration] = event.registration;
+  const auto it = replicas_.find(shard);
   ENGRAM_CHECK(it != replicas_.end());
   Replica& replica = it->second;
-  replica.Exposed(event.paths);
+  for (const NumberedPath& path : event.opened) more_paths_[path.path] = path.address;
+  const bool first = replica.step() == Replica::Step::kExposing;
+  replica.Exposed(registration, event.paths, event.bearer_keys);
   if (replica.step() == Replica::Step::kWaiting) {
     Drain(replica, out);
     return;
   }
-  link_.Changed(replica.Report());
+  if (first) link_.Changed(replica.Report());
   for (auto& [id, session] : sessions_) {
-    if (session.stream() && MayRead(session, event.shard.table)) Give(session, replica);
+    if (session.stream() && MayRead(session, shard.table) &&
+        (session.Holds(shard) || !session.IsWithdrawing(shard))) {
+      Give(session, replica);
+    } else if (session.Holds(shard)) {
+      session.AddWithdrawal({shard, {}});  // it waits for the lease of a broken one
+    }
   }
+  HideIfUnread(replica, out);
 }
 
 void NodeState::On(Instant, const ExposeFailed& event, Actions& out) {
-  const auto it = replicas_.find(event.shard);
+  const auto it = replicas_.find(event.registration.shard);
   ENGRAM_CHECK(it != replicas_.end());
-  it->second.Failed(event.why);
-  Release(it->second, out);
+  Replica& replica = it->second;
+  if (replica.step() == Replica::Step::kExposing) {
+    replica.Failed(event.why);
+    Release(replica, out);
+    return;
+  }
+  replica.RenewalFailed(event.registration.registration);
+  if (replica.step() == Replica::Step::kServing) {
+    // Its keys must go all the same: it retires, and whoever reads it does so elsewhere.
+    ++counters_.renewals_failed;
+    replica.Suspect(absl::Status(
+        event.why.code(),
+        absl::StrCat("it could not be registered under new keys: ", event.why.message())));
+    Drain(replica, out);
+  } else if (replica.step() == Replica::Step::kFreed) {
+    Release(replica, out);
+  }
 }
 
 void NodeState::On(Instant, const ReplicaHidden& event, Actions& out) {
-  const auto it = replicas_.find(event.shard);
+  const auto it = replicas_.find(event.registration.shard);
   ENGRAM_CHECK(it != replicas_.end());
-  it->second.Hidden();
-  Release(it->second, out);
+  it->second.Hidden(event.registration.registration);
+  if (it->second.step() == Replica::Step::kFreed) {
+    Release(it->second, out);
+  } else {
+    HideIfUnread(it->second, out);
+  }
 }
 
 void NodeState::On(Instant, const OwnReadFinished& event, Actions& out) {
@@ -472,19 +450,29 @@ void NodeState::GrantTables(NodeSession& session) {
 }
 
 void NodeState::Give(NodeSession& session, Replica& replica) {
-  replica.AddReader(session.id());
-  session.AddGrant(replica.MakeGrant());
+  const std::optional<Identity>& proven = session.proven();
+  const bool client = proven && proven->role == Role::kClient;
+  replica.AddReader(session.id(), client ? &proven->tenant : nullptr);
+  const Registration& registration = replica.current();
+  for (const GrantPath& path : registration.paths) {
+    const auto more = more_paths_.find(path.path);
+    if (more != more_paths_.end()) session.AddPath(path.path, more->second);
+  }
+  if (session.Holds(replica.shard())) {
+    session.Replace(replica.MakeGrant(), registration.id);
+  } else {
+    session.AddGrant(replica.MakeGrant(), registration.id);
+  }
 }
 
 void NodeState::Renew(Instant now, NodeSession& session, const RenewLease& renew, Actions& out) {
   const StreamId stream = *session.stream();
-  const absl::StatusOr<std::vector<ShardKey>> quiet = session.Apply(renew.applied);
+  const absl::StatusOr<std::vector<RegistrationKey>> quiet = session.Apply(renew.applied);
   if (!quiet.ok()) {
     RefuseStream(stream, quiet.status(), out);
     return;
   }
-  if (!quiet->empty()) out.push_back(DisallowReplicas{session.token(), *quiet});
-  for (const ShardKey& shard : *quiet) StopReading(session.id(), shard, out);
+  StopReading(session, *quiet, out);
   // What was withdrawn from its tenant may be granted again by now.
   if (!quiet->empty()) GrantTables(session);
   LeaseRenewed renewed{renew.sequence, Duration(0)};
@@ -498,12 +486,21 @@ void NodeState::Renew(Instant now, NodeSession& session, const RenewLease& renew
   out.push_back(SendToClient{stream, renewed});
 }
 
-void NodeState::StopReading(SessionId session, const ShardKey& shard, Actions& out) {
-  const auto it = replicas_.find(shard);
-  if (it == replicas_.end() && !switches_.wait_for_sessions) return;
-  ENGRAM_CHECK(it != replicas_.end());
-  it->second.RemoveReader(session);
-  HideIfUnread(it->second, out);
+void NodeState::StopReading(NodeSession& session, const std::vector<RegistrationKey>& ended,
+                            Actions& out) {
+  if (ended.empty()) return;
+  DisallowReplicas disallow{session.token(), {}};
+  for (const RegistrationKey& one : ended) {
+    disallow.ended.push_back({one, session.MayRead(one.shard)});
+  }
+  out.push_back(std::move(disallow));
+  for (const RegistrationKey& one : ended) {
+    const auto it = replicas_.find(one.shard);
+    if (it == replicas_.end() && !switches_.wait_for_sessions) continue;
+    ENGRAM_CHECK(it != replicas_.end());
+    it->second.RemoveReader(session.id(), one.registration);
+    HideIfUnread(it->second, out);
+  }
 }
 
 void NodeState::EndSession(SessionId id, Actions& out) {
@@ -540,7 +537,9 @@ void NodeState::FlushUpdates(Actions& out) {
     if (!update) continue;
     if (!update->granted.empty()) {
       AllowReplicas allow{session.token(), {}};
-      for (const Grant& grant : update->granted) allow.shards.push_back(grant.shard);
+      for (const Grant& grant : update->granted) {
+        allow.registrations.push_back({grant.shard, session.granted().at(grant.shard)});
+      }
       out.push_back(std::move(allow));
     }
     out.push_back(SendToClient{stream, *std::move(update)});

@@ -24,6 +24,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -38,6 +39,7 @@
 #include "poolserver/controller_link.h"
 #include "poolserver/lease_table.h"
 #include "poolserver/protocol_switches.h"
+#include "poolserver/registration.h"
 #include "poolserver/replica.h"
 #include "poolserver/session.h"
 
@@ -69,18 +71,21 @@ struct LoadEnded {
   ShardKey shard;
   absl::Status why;
 };
-// Answers to ExposeReplica. ExposeFailed: no fabric reaches the memory; nothing is registered.
+// Answers to ExposeReplica. ExposeFailed: some fabric does not reach the memory; nothing is
+// registered.
 struct ReplicaExposed {
-  ShardKey shard;
+  RegistrationKey registration;
   std::vector<GrantPath> paths;
+  bool bearer_keys = false;               // some of its keys are bearer tokens
+  std::vector<NumberedPath> opened = {};  // that `paths` name beyond NodeOptions::paths
 };
 struct ExposeFailed {
-  ShardKey shard;
+  RegistrationKey registration;
   absl::Status why;
 };
-// Answer to HideReplica: no fabric reaches the memory any more and no thread of ours reads it.
+// Answer to HideReplica: its keys reach nothing any more, and no thread of ours reads by them.
 struct ReplicaHidden {
-  ShardKey shard;
+  RegistrationKey registration;
 };
 struct OwnReadFinished {
   ShardKey shard;
@@ -133,14 +138,19 @@ struct UsePolicies {
 struct DismissSession {
   SessionToken token;
 };
-// Every fabric: Target::Allow / Disallow with the keys of these replicas.
+// Every fabric: Target::Allow / Disallow with the keys of these registrations.
 struct AllowReplicas {
   SessionToken token;
-  std::vector<ShardKey> shards;
+  std::vector<RegistrationKey> registrations;
 };
 struct DisallowReplicas {
+  struct Ended {
+    RegistrationKey registration;
+    // Of the same replica: the session goes on with its keys, some of which may be the same.
+    std::optional<RegistrationId> kept;
+  };
   SessionToken token;
-  std::vector<ShardKey> shards;
+  std::vector<Ended> ended;
 };
 // Allocate memory for these shards and fill it. Answer per shard: ReplicaLoaded or LoadEnded.
 struct StartLoad {
@@ -153,14 +163,17 @@ struct StartLoad {
 struct StopLoad {
   ShardKey shard;
 };
-// Register with every fabric that reaches it. Answer: ReplicaExposed or ExposeFailed.
+// Register with every fabric that reaches it, in the domain of the tenant where a fabric has
+// domains; under new keys where they are bearer tokens. Answer: ReplicaExposed or ExposeFailed.
 struct ExposeReplica {
-  ShardKey shard;
+  RegistrationKey registration;
   Tier tier = Tier::kDram;
+  std::string tenant;  // whose table it is
 };
-// Deregister from every fabric (Target::Hide). Answer: ReplicaHidden.
+// Deregister from every fabric what no other registration of the replica is in need of
+// (Target::Hide). Answer: ReplicaHidden.
 struct HideReplica {
-  ShardKey shard;
+  RegistrationKey registration;
 };
 // The memory of the replica may be reused from now on.
 struct ReleaseMemory {
@@ -239,6 +252,8 @@ class NodeState {
     std::uint64_t loads_unsound = 0;  // replicas that did not have the table's checksums
     std::uint64_t scrubs_unsound = 0;
     std::uint64_t scrubbed_bytes = 0;
+    std::uint64_t registrations_renewed = 0;  // replicas under new keys after a revocation
+    std::uint64_t renewals_failed = 0;        // they were retired instead
   };
   const Counters& counters() const { return counters_; }
 
@@ -268,8 +283,13 @@ class NodeState {
   const TenantPolicy* PolicyOf(const std::string& tenant) const;
   bool IsRevoked(const std::optional<Identity>& proven) const;
   bool MayRead(const NodeSession& session, const TableUid& table) const;
+  bool TenantReads(const std::string& tenant, const TableUid& table) const;
+  // Registers anew what tenants know by bearer keys that may not read it any more, or of which a
+  // client was revoked.
+  void RenewKeys(const std::set<std::string>& revoked, Actions& out);
   absl::Status Load(const LoadReplicas& load, Actions& out);
   void Retire(const RetireReplicas& retire, Actions& out);
+  void Register(const Replica& replica, RegistrationId registration, Actions& out);
   void Drain(Replica& replica, Actions& out);
   void HideIfUnread(Replica& replica, Actions& out);
   // REQUIRES: kFreed. `replica` is gone afterwards.
@@ -284,6 +304,7 @@ class NodeState {
                 Actions& out);
   void Welcome(Instant now, NodeSession& session, Actions& out);
   void GrantTables(NodeSession& session);
+  // Grants it; in place of what the session holds of it, if anything.
   void Give(NodeSession& session, Replica& replica);
   void Renew(Instant now, NodeSession& session, const RenewLease& renew, Actions& out);
   // The session cannot read any more: forget it and go on with the retirements that waited for it.
@@ -291,7 +312,7 @@ class NodeState {
   void RefuseStream(StreamId stream, absl::Status why, Actions& out);
   NodeSession* SessionOf(StreamId stream);
   void FlushUpdates(Actions& out);
-  void StopReading(SessionId session, const ShardKey& shard, Actions& out);
+  void StopReading(NodeSession& session, const std::vector<RegistrationKey>& ended, Actions& out);
 
   NodeOptions options_;  // only the paths change
   Random* const random_;
@@ -311,6 +332,7 @@ class NodeState {
   std::map<SessionId, NodeSession> sessions_;
   std::map<StreamId, SessionId> by_stream_;
   std::map<std::string, SessionId> by_request_;
+  std::map<std::uint32_t, PathAddress> more_paths_;  // beyond options_.paths
   Counters counters_;
   ShardKey scrub_shard_;  // where the scrubber goes on
   std::uint64_t scrub_block_ = 0;

@@ -14,6 +14,8 @@ struct ProtocolSwitches {
   bool keep_lease_of_broken_session = true;
   // Rule 8: what carries a fencing token older than one seen before is refused.
   bool refuse_older_tokens = true;
+  // What a client knew the keys of is registered under new ones when the client is revoked.
+  bool renew_keys_of_revoked = true;
 };
 
 }  // namespace engram::poolserver

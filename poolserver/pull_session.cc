@@ -34,18 +34,22 @@ void PullSession::Hear(Instant now, const NodeMessage& message) {
     lease_until_ = std::max(lease_until_, it->second + renewed->lease);
     sent_.erase(sent_.begin(), std::next(it));
   } else {
-    const auto& update = std::get<GrantUpdate>(message);
-    received_ = update.revision;
-    for (const Grant& grant : update.granted) {
-      // A replica that was withdrawn and is granted again: the older reads still count.
-      Replica& replica = replicas_[grant.shard];
-      replica.grant = grant;
-      if (replica.reads == 0) replica.withdrawn = GrantRevision();
-    }
-    for (const Withdrawal& withdrawal : update.withdrawn) {
-      replicas_[withdrawal.shard].withdrawn = update.revision;
-    }
+    Take(std::get<GrantUpdate>(message));
     Apply(now);
+  }
+}
+
+void PullSession::Take(const GrantUpdate& update) {
+  received_ = update.revision;
+  for (const Withdrawal& withdrawal : update.withdrawn) {
+    replicas_[withdrawal.shard].withdrawn = update.revision;
+  }
+  for (const Grant& grant : update.granted) {
+    // Granted again, or replaced: the reads under what was granted before still count.
+    Replica& replica = replicas_[grant.shard];
+    const GrantRevision withdrawn = std::exchange(replica.withdrawn, GrantRevision());
+    if (replica.reads > 0 && replica.replaced == GrantRevision()) replica.replaced = withdrawn;
+    replica.grant = grant;
   }
 }
 
@@ -64,8 +68,10 @@ void PullSession::End(const absl::Status& why) {
 void PullSession::Apply(Instant now) {
   GrantRevision quiet = received_;
   for (const auto& [shard, replica] : replicas_) {
-    if (replica.withdrawn == GrantRevision() || replica.reads == 0) continue;
-    quiet = std::min(quiet, GrantRevision(replica.withdrawn.value() - 1));
+    if (replica.reads == 0) continue;
+    for (const GrantRevision ends : {replica.replaced, replica.withdrawn}) {
+      if (ends != GrantRevision()) quiet = std::min(quiet, GrantRevision(ends.value() - 1));
+    }
   }
   if (quiet <= applied_) return;
   applied_ = quiet;
@@ -110,7 +116,9 @@ std::optional<Grant> PullSession::StartRead(Instant now, const ShardKey& shard) 
 void PullSession::FinishRead(Instant now, const ShardKey& shard) {
   const auto it = replicas_.find(shard);
   ENGRAM_CHECK(it != replicas_.end() && it->second.reads > 0);
-  if (--it->second.reads == 0) Apply(now);
+  if (--it->second.reads > 0) return;
+  it->second.replaced = GrantRevision();
+  Apply(now);
 }
 
 void PullSession::Close() {

@@ -63,9 +63,11 @@ class PullSession {
     Grant grant;
     std::uint32_t reads = 0;
     GrantRevision withdrawn;  // 0: it is granted
+    GrantRevision replaced;   // by a newer grant, while older reads are under way; 0: no
   };
 
   void End(const absl::Status& why);
+  void Take(const GrantUpdate& update);
   void Apply(Instant now);
   void Renew(Instant now);
 

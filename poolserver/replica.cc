@@ -1,5 +1,6 @@
 #include "poolserver/replica.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "engram/check.h"
@@ -11,8 +12,7 @@ ReplicaState Replica::state() const {
     case Step::kLoading:
     case Step::kExposing: return ReplicaState::kLoading;
     case Step::kServing: return ReplicaState::kServing;
-    case Step::kWaiting:
-    case Step::kHiding: return ReplicaState::kDraining;
+    case Step::kWaiting: return ReplicaState::kDraining;
     case Step::kFreed: return ReplicaState::kRetired;
   }
   return ReplicaState::kRetired;
@@ -28,34 +28,75 @@ ReplicaReport Replica::Report() const {
   return report;
 }
 
-Grant Replica::MakeGrant() const {
-  ENGRAM_CHECK(step_ == Step::kServing);
-  return Grant{shard_, tier_, paths_};
+const Registration* Replica::Find(Registration::Step step) const {
+  const auto it =
+      std::find_if(registrations_.begin(), registrations_.end(),
+                   [step](const Registration& registration) { return registration.step == step; });
+  return it == registrations_.end() ? nullptr : &*it;
 }
 
-void Replica::Loaded(std::vector<std::uint32_t> block_crcs) {
+Registration* Replica::Find(RegistrationId id) {
+  const auto it =
+      std::find_if(registrations_.begin(), registrations_.end(),
+                   [id](const Registration& registration) { return registration.id == id; });
+  return it == registrations_.end() ? nullptr : &*it;
+}
+
+const Registration& Replica::current() const {
+  const Registration* serving = Find(Registration::Step::kServing);
+  ENGRAM_CHECK(step_ == Step::kServing && serving != nullptr);
+  return *serving;
+}
+
+Grant Replica::MakeGrant() const { return Grant{shard_, current().tier, current().paths}; }
+
+RegistrationId Replica::Loaded(std::vector<std::uint32_t> block_crcs) {
   ENGRAM_CHECK(step_ == Step::kLoading);
   step_ = Step::kExposing;
   block_crcs_ = std::move(block_crcs);
+  registrations_.push_back({RegistrationId(++last_registration_), tier_});
+  return registrations_.back().id;
 }
 
-void Replica::Exposed(std::vector<GrantPath> paths) {
-  ENGRAM_CHECK(step_ == Step::kExposing);
-  paths_ = std::move(paths);
-  step_ = retirement_wanted_ ? Step::kWaiting : Step::kServing;
+RegistrationId Replica::StartRenewal(Tier tier) {
+  ENGRAM_CHECK(step_ == Step::kServing && !renewing());
+  registrations_.push_back({RegistrationId(++last_registration_), tier});
+  return registrations_.back().id;
+}
+
+void Replica::Exposed(RegistrationId id, std::vector<GrantPath> paths, bool bearer_keys) {
+  Registration* made = Find(id);
+  ENGRAM_CHECK(made != nullptr && made->step == Registration::Step::kExposing);
+  made->paths = std::move(paths);
+  made->bearer_keys = bearer_keys;
+  if (step_ == Step::kServing) Find(current().id)->step = Registration::Step::kWaiting;
+  if (step_ == Step::kExposing) step_ = retirement_wanted_ ? Step::kWaiting : Step::kServing;
+  made->step =
+      step_ == Step::kServing ? Registration::Step::kServing : Registration::Step::kWaiting;
 }
 
 void Replica::Failed(absl::Status why) {
   ENGRAM_CHECK(step_ == Step::kLoading || step_ == Step::kExposing);
+  registrations_.clear();
   step_ = Step::kFreed;
   error_ = std::move(why);
+}
+
+void Replica::RenewalFailed(RegistrationId id) {
+  const Registration* failed = Find(id);
+  ENGRAM_CHECK(step_ != Step::kExposing && failed != nullptr &&
+               failed->step == Registration::Step::kExposing);
+  std::erase_if(registrations_, [id](const Registration& one) { return one.id == id; });
+  FreeIfGone();
 }
 
 void Replica::Retire(std::vector<Successor> successors) {
   if (retirement_wanted_) return;
   retirement_wanted_ = true;
   successors_ = std::move(successors);
-  if (step_ == Step::kServing) step_ = Step::kWaiting;
+  if (step_ != Step::kServing) return;
+  Find(current().id)->step = Registration::Step::kWaiting;
+  step_ = Step::kWaiting;
 }
 
 void Replica::Suspect(absl::Status why) {
@@ -64,23 +105,61 @@ void Replica::Suspect(absl::Status why) {
   Retire({});
 }
 
-void Replica::Hide() {
-  ENGRAM_CHECK(MayHide());
-  step_ = Step::kHiding;
+// Readers of our own read memory, not under a registration: memory that another registration is of
+// stays for them.
+bool Replica::MayHide(const Registration& registration) const {
+  if (registration.step != Registration::Step::kWaiting || !registration.readers.empty()) {
+    return false;
+  }
+  return own_readers_ == 0 ||
+         std::any_of(registrations_.begin(), registrations_.end(), [&](const Registration& other) {
+           return other.id != registration.id && other.tier == registration.tier &&
+                  other.step != Registration::Step::kHiding;
+         });
 }
 
-void Replica::Hidden() {
-  ENGRAM_CHECK(step_ == Step::kHiding);
+std::vector<RegistrationId> Replica::StartHiding() {
+  std::vector<RegistrationId> hidden;
+  for (Registration& registration : registrations_) {
+    if (!MayHide(registration)) continue;
+    registration.step = Registration::Step::kHiding;
+    hidden.push_back(registration.id);
+  }
+  return hidden;
+}
+
+void Replica::Hidden(RegistrationId id) {
+  const Registration* hidden = Find(id);
+  ENGRAM_CHECK(hidden != nullptr && hidden->step == Registration::Step::kHiding);
+  std::erase_if(registrations_, [id](const Registration& one) { return one.id == id; });
+  FreeIfGone();
+}
+
+void Replica::FreeIfGone() {
+  if (step_ != Step::kWaiting || !registrations_.empty()) return;
   error_ = absl::OkStatus();  // nothing is left of it
   step_ = Step::kFreed;
 }
 
-void Replica::AddReader(SessionId session) {
-  ENGRAM_CHECK(step_ == Step::kServing);
-  readers_.insert(session);
+void Replica::AddReader(SessionId session, const std::string* tenant) {
+  Registration* serving = Find(current().id);
+  serving->readers.insert(session);
+  if (tenant != nullptr) serving->told.insert(*tenant);
 }
 
-void Replica::RemoveReader(SessionId session) { readers_.erase(session); }
+void Replica::RemoveReader(SessionId session, RegistrationId id) {
+  if (Registration* registration = Find(id)) registration->readers.erase(session);
+}
+
+void Replica::RemoveReader(SessionId session) {
+  for (Registration& registration : registrations_) registration.readers.erase(session);
+}
+
+void Replica::ForgetReaders() {
+  for (Registration& registration : registrations_) {
+    if (registration.step == Registration::Step::kWaiting) registration.readers.clear();
+  }
+}
 
 bool Replica::StartOwnRead() {
   if (step_ != Step::kServing) return false;

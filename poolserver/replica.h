@@ -4,9 +4,13 @@
 //   kLoading      a loader writes its memory; nobody can read it
 //   kExposing     loaded; being registered with the fabrics
 //   kServing      sessions may be granted it
-//   kWaiting      every session was told; some session or reader of our own may still read it
-//   kHiding       nobody reads it; being deregistered from the fabrics
+//   kWaiting      every session was told; some session or reader of our own may still read it, or
+//                 it is being deregistered from the fabrics
 //   kFreed        deregistered; its memory may be reused
+//
+// What sessions read under is a Registration (poolserver/registration.h). While it serves, a
+// replica can be registered once more (StartRenewal, Exposed): sessions are given the new one in
+// place of the old one, which is hidden as soon as nobody reads under it any more.
 //
 // This class knows who may still read; it does not know sessions' streams, memory or fabrics. The
 // node's own readers (gather, pulls, scrubber) count as readers. Thread-confined: call from the
@@ -17,6 +21,7 @@
 #include <optional>
 #include <set>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,12 +29,13 @@
 #include "engram/node_protocol.h"
 #include "engram/session.h"
 #include "engram/shard_map.h"
+#include "poolserver/registration.h"
 
 namespace engram::poolserver {
 
 class Replica {
  public:
-  enum class Step : std::uint8_t { kLoading, kExposing, kServing, kWaiting, kHiding, kFreed };
+  enum class Step : std::uint8_t { kLoading, kExposing, kServing, kWaiting, kFreed };
 
   Replica(const ShardKey& shard, Tier tier) : shard_(shard), tier_(tier) {}
 
@@ -38,33 +44,45 @@ class Replica {
   Step step() const { return step_; }
   ReplicaState state() const;
   ReplicaReport Report() const;
-  // REQUIRES: kServing. What a session is told.
+  // REQUIRES: kServing. What a session is told, and the registration that it is told of.
   Grant MakeGrant() const;
+  const Registration& current() const;
   const std::vector<Successor>& successors() const { return successors_; }
 
   // Each transition REQUIRES the step that it leaves; a wrong one aborts.
-  void Loaded(std::vector<std::uint32_t> block_crcs);  // kLoading -> kExposing
-  void Exposed(std::vector<GrantPath> paths);          // kExposing -> kServing
+  // kLoading -> kExposing. Returns the registration to be made.
+  RegistrationId Loaded(std::vector<std::uint32_t> block_crcs);
+  // kServing, no registration being made: one more is wanted, of memory in `tier`.
+  RegistrationId StartRenewal(Tier tier);
+  bool renewing() const { return Find(Registration::Step::kExposing) != nullptr; }
+  // The registration is made. kExposing -> kServing; kServing: takes the place of the current one.
+  void Exposed(RegistrationId registration, std::vector<GrantPath> paths, bool bearer_keys = false);
   // kLoading or kExposing -> kFreed: the loader has stopped and never touches the memory again, or
   // no fabric took the memory.
   void Failed(absl::Status why);
-  // REQUIRES: kServing. Its bytes are not what was loaded: retired for that reason, which the
-  // report carries until it is gone.
+  // No fabric took the memory for one more registration: the others stand as they are.
+  void RenewalFailed(RegistrationId registration);
+  // REQUIRES: kServing. Its bytes are not what was loaded, or its keys cannot be changed: retired
+  // for that reason, which the report carries until it is gone.
   void Suspect(absl::Status why);
   // kServing -> kWaiting: nobody is granted it from now on. A replica that does not serve yet only
   // remembers it (retirement_wanted) until its loader has stopped or it is exposed. Idempotent.
   void Retire(std::vector<Successor> successors);
   bool retirement_wanted() const { return retirement_wanted_; }
-  // REQUIRES: MayHide(). kWaiting -> kHiding.
-  void Hide();
-  void Hidden();  // kHiding -> kFreed
+  // The registrations under which nobody reads any more, from now on kHiding.
+  std::vector<RegistrationId> StartHiding();
+  // It is deregistered; with the last one kWaiting -> kFreed.
+  void Hidden(RegistrationId registration);
 
-  // A session that was granted this replica may read it until it is done.
-  void AddReader(SessionId session);
+  // A session is granted this replica: it may read under the current registration until it is done.
+  // Its tenant, if it has proven one, knows the keys from now on.
+  void AddReader(SessionId session, const std::string* tenant = nullptr);
+  // `session` is done with one registration / with all.
+  void RemoveReader(SessionId session, RegistrationId registration);
   void RemoveReader(SessionId session);
   // Breaks rule 3; see protocol_switches.h.
-  void ForgetReaders() { readers_.clear(); }
-  const std::set<SessionId>& readers() const { return readers_; }
+  void ForgetReaders();
+  const std::vector<Registration>& registrations() const { return registrations_; }
   // REQUIRES: loaded.
   std::span<const std::uint32_t> block_crcs() const { return block_crcs_; }
   // What SumOf(block_crcs) must be; nothing when that is not known.
@@ -74,17 +92,20 @@ class Replica {
   bool StartOwnRead();
   void FinishOwnRead();
 
-  bool MayHide() const { return step_ == Step::kWaiting && readers_.empty() && own_readers_ == 0; }
-
  private:
+  const Registration* Find(Registration::Step step) const;
+  Registration* Find(RegistrationId id);
+  bool MayHide(const Registration& registration) const;
+  void FreeIfGone();
+
   const ShardKey shard_;
   const Tier tier_;
   Step step_ = Step::kLoading;
   bool retirement_wanted_ = false;
   std::vector<std::uint32_t> block_crcs_;
-  std::vector<GrantPath> paths_;
+  std::vector<Registration> registrations_;  // oldest first
+  std::uint32_t last_registration_ = 0;
   std::vector<Successor> successors_;
-  std::set<SessionId> readers_;
   std::uint32_t own_readers_ = 0;
   absl::Status error_;
 };

@@ -19,30 +19,38 @@ NodeSession::NodeSession(SessionId id, const SessionToken& token, const OpenSess
       tables_(open.tables.begin(), open.tables.end()),
       stream_(stream) {}
 
-void NodeSession::AddGrant(const Grant& grant) {
-  granted_.insert(grant.shard);
+void NodeSession::AddGrant(const Grant& grant, RegistrationId registration) {
+  granted_[grant.shard] = registration;
   pending_.granted.push_back(grant);
 }
 
 void NodeSession::AddWithdrawal(const Withdrawal& withdrawal) {
-  ENGRAM_CHECK(granted_.erase(withdrawal.shard) == 1);
+  const auto held = granted_.extract(withdrawal.shard);
+  ENGRAM_CHECK(!held.empty());
   std::erase_if(pending_.granted,
                 [&](const Grant& grant) { return grant.shard == withdrawal.shard; });
   pending_.withdrawn.push_back(withdrawal);
+  pending_ends_.push_back({withdrawal.shard, held.mapped()});
+}
+
+void NodeSession::Replace(const Grant& grant, RegistrationId registration) {
+  AddWithdrawal({grant.shard, {}});
+  AddGrant(grant, registration);
+}
+
+void NodeSession::AddPath(std::uint32_t path, const PathAddress& address) {
+  if (told_paths_.insert(path).second) pending_.paths.push_back({path, address});
 }
 
 std::optional<GrantUpdate> NodeSession::TakeUpdate() {
   if (!stream_ || (pending_.granted.empty() && pending_.withdrawn.empty())) return std::nullopt;
   sent_ = GrantRevision(sent_.value() + 1);
   pending_.revision = sent_;
-  if (!pending_.withdrawn.empty()) {
-    std::vector<ShardKey>& waiting = unapplied_[sent_];
-    for (const Withdrawal& withdrawal : pending_.withdrawn) waiting.push_back(withdrawal.shard);
-  }
+  if (!pending_ends_.empty()) unapplied_[sent_] = std::exchange(pending_ends_, {});
   return std::exchange(pending_, {});
 }
 
-absl::StatusOr<std::vector<ShardKey>> NodeSession::Apply(GrantRevision applied) {
+absl::StatusOr<std::vector<RegistrationKey>> NodeSession::Apply(GrantRevision applied) {
   if (applied > sent_ || applied < applied_) {
     return absl::InvalidArgumentError(
         absl::StrCat("session ", id_.value(), " of client \"", client_, "\" applied revision ",
@@ -51,29 +59,38 @@ absl::StatusOr<std::vector<ShardKey>> NodeSession::Apply(GrantRevision applied) 
   }
   applied_ = applied;
   renewed_ = true;
-  std::vector<ShardKey> quiet;
+  std::vector<RegistrationKey> quiet;
   while (!unapplied_.empty() && unapplied_.begin()->first <= applied) {
-    const std::vector<ShardKey>& shards = unapplied_.begin()->second;
-    quiet.insert(quiet.end(), shards.begin(), shards.end());
+    const std::vector<RegistrationKey>& ended = unapplied_.begin()->second;
+    quiet.insert(quiet.end(), ended.begin(), ended.end());
     unapplied_.erase(unapplied_.begin());
   }
   return quiet;
 }
 
-bool NodeSession::IsWithdrawing(const ShardKey& shard) const {
-  for (const Withdrawal& withdrawal : pending_.withdrawn) {
-    if (withdrawal.shard == shard) return true;
-  }
-  for (const auto& [revision, shards] : unapplied_) {
-    if (std::find(shards.begin(), shards.end(), shard) != shards.end()) return true;
-  }
-  return false;
+std::optional<RegistrationId> NodeSession::NewestEnding(const ShardKey& shard) const {
+  std::optional<RegistrationId> newest;
+  const auto look = [&](const std::vector<RegistrationKey>& ending) {
+    for (const RegistrationKey& one : ending) {
+      if (one.shard == shard)
+        newest = std::max(newest.value_or(RegistrationId()), one.registration);
+    }
+  };
+  for (const auto& [revision, ending] : unapplied_) look(ending);
+  look(pending_ends_);
+  return newest;
+}
+
+std::optional<RegistrationId> NodeSession::MayRead(const ShardKey& shard) const {
+  const auto held = granted_.find(shard);
+  return held != granted_.end() ? std::optional(held->second) : NewestEnding(shard);
 }
 
 void NodeSession::Reattach(StreamId stream) {
   ENGRAM_CHECK(MayReattach());
   stream_ = stream;
   granted_.clear();
+  told_paths_.clear();
   pending_ = {};
 }
 

@@ -6,6 +6,7 @@
 // was granted until its lease has run out. Thread-confined: call from the owner thread only.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
@@ -16,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "engram/ids.h"
 #include "engram/session.h"
+#include "poolserver/registration.h"
 
 namespace engram::poolserver {
 
@@ -41,22 +43,30 @@ class NodeSession {
   bool Wants(const TableUid& table) const { return tables_.count(table) != 0; }
   bool Holds(const ShardKey& shard) const { return granted_.count(shard) != 0; }
 
-  // Changes collected since the last TakeUpdate. REQUIRES for AddWithdrawal: Holds(shard).
-  void AddGrant(const Grant& grant);
+  // Changes collected since the last TakeUpdate. REQUIRES for AddWithdrawal and Replace:
+  // Holds(shard).
+  void AddGrant(const Grant& grant, RegistrationId registration);
   void AddWithdrawal(const Withdrawal& withdrawal);
+  // Withdraws what was granted of the shard, and grants this, in one update.
+  void Replace(const Grant& grant, RegistrationId registration);
+  // A path that a grant names; told once.
+  void AddPath(std::uint32_t path, const PathAddress& address);
   // The next revision, or nothing when nothing changed or the stream is broken.
   std::optional<GrantUpdate> TakeUpdate();
 
-  const std::set<ShardKey>& granted() const { return granted_; }
+  const std::map<ShardKey, RegistrationId>& granted() const { return granted_; }
 
   // The client says that every revision up to `applied` is in force and quiescent. Returns the
-  // shards that it cannot read any more. InvalidArgument: a revision that was never sent, or one
-  // smaller than before.
-  absl::StatusOr<std::vector<ShardKey>> Apply(GrantRevision applied);
+  // registrations under which it cannot read any more. InvalidArgument: a revision that was never
+  // sent, or one smaller than before.
+  absl::StatusOr<std::vector<RegistrationKey>> Apply(GrantRevision applied);
   // True while a withdrawal waits for this client: its lease is not extended.
-  bool HasUnapplied() const { return !unapplied_.empty() || !pending_.withdrawn.empty(); }
-  // A withdrawal of this shard waits for this client: it must not be granted again before.
-  bool IsWithdrawing(const ShardKey& shard) const;
+  bool HasUnapplied() const { return !unapplied_.empty() || !pending_ends_.empty(); }
+  // A withdrawal of this shard waits for this client: it must not be granted again before (but it
+  // may be replaced).
+  bool IsWithdrawing(const ShardKey& shard) const { return NewestEnding(shard).has_value(); }
+  // The newest registration under which it may still read the shard; nothing when it cannot.
+  std::optional<RegistrationId> MayRead(const ShardKey& shard) const;
   GrantRevision applied() const { return applied_; }
   GrantRevision sent() const { return sent_; }
 
@@ -68,6 +78,8 @@ class NodeSession {
   bool MayReattach() const { return !renewed_ && !HasUnapplied(); }
 
  private:
+  std::optional<RegistrationId> NewestEnding(const ShardKey& shard) const;
+
   const SessionId id_;
   const SessionToken token_;
   const std::string client_;
@@ -79,9 +91,11 @@ class NodeSession {
   bool renewed_ = false;
   GrantRevision sent_;
   GrantRevision applied_;
-  std::set<ShardKey> granted_;
+  std::map<ShardKey, RegistrationId> granted_;
+  std::set<std::uint32_t> told_paths_;
   GrantUpdate pending_;
-  std::map<GrantRevision, std::vector<ShardKey>> unapplied_;  // withdrawn at that revision
+  std::vector<RegistrationKey> pending_ends_;                        // what it withdraws
+  std::map<GrantRevision, std::vector<RegistrationKey>> unapplied_;  // withdrawn at that revision
 };
 
 }  // namespace engram::poolserver

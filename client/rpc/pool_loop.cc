@@ -175,47 +175,48 @@ void PoolCore::LogChanges(const std::vector<ReachedNode>& before,
 void PoolCore::Carry(const NodeId& node, session::Action& action) {
   NodeEntry& entry = nodes_[node];
   const auto answer = [&](session::Event event) { pending_.emplace_back(node, std::move(event)); };
-  std::visit(Overloaded{
-                 [&](session::OpenStream& open) { OpenStream(node, open); },
-                 [&](session::SendToNode& send) {
-                   if (entry.stream != nullptr) entry.stream->Send(send.message);
-                 },
-                 [&](session::CloseStream&) {
-                   if (entry.stream != nullptr) entry.stream->Close();
-                 },
-                 [&](session::SessionStarted& started) {
-                   keeper_->Begin(node, started.opened, started.lease,
-                                  SystemClock::Get().Now() + options_.reach_timeout);
-                 },
-                 [&](session::ReachSuccessors& reach) {
-                   Reaching waiting{node, reach.session, reach.revision, {}};
-                   for (const Successor& successor : reach.successors) {
-                     waiting.successors.push_back(successor.node);
-                     for (const TableUid& table : entry.tables)
-                       WantSession(successor.node, successor.incarnation, successor.endpoint,
-                                   table);
-                   }
-                   reaching_.push_back(std::move(waiting));
-                 },
-                 [&](session::ChangeRoutes& change) {
-                   const RouteVersion version =
-                       keeper_->Change(node, change.revision, change.granted, change.withdrawn);
-                   answer(session::RoutesChanged{change.session, change.revision, version});
-                 },
-                 [&](session::ReleaseRegions& release) {
-                   keeper_->Release(node, release.revision);
-                   answer(session::RegionsReleased{release.session, release.revision});
-                 },
-                 [&](session::VoidRoutes& voided) {
-                   answer(session::RoutesVoided{voided.session, keeper_->Void(node)});
-                 },
-                 [&](session::ReleaseAll& release) {
-                   keeper_->ReleaseAll(node);
-                   answer(session::AllReleased{release.session});
-                 },
-                 [&](session::Stopped&) {},
-             },
-             action);
+  std::visit(
+      Overloaded{
+          [&](session::OpenStream& open) { OpenStream(node, open); },
+          [&](session::SendToNode& send) {
+            if (entry.stream != nullptr) entry.stream->Send(send.message);
+          },
+          [&](session::CloseStream&) {
+            if (entry.stream != nullptr) entry.stream->Close();
+          },
+          [&](session::SessionStarted& started) {
+            keeper_->Begin(node, started.opened, started.lease,
+                           SystemClock::Get().Now() + options_.reach_timeout);
+          },
+          [&](session::ReachSuccessors& reach) {
+            Reaching waiting{node, reach.session, reach.revision, {}};
+            for (const Successor& successor : reach.successors) {
+              waiting.successors.push_back(successor.node);
+              for (const TableUid& table : entry.tables)
+                WantSession(successor.node, successor.incarnation, successor.endpoint, table);
+            }
+            reaching_.push_back(std::move(waiting));
+          },
+          [&](session::ChangeRoutes& change) {
+            keeper_->Reach(node, change.paths, SystemClock::Get().Now() + options_.reach_timeout);
+            const RouteVersion version =
+                keeper_->Change(node, change.revision, change.granted, change.withdrawn);
+            answer(session::RoutesChanged{change.session, change.revision, version});
+          },
+          [&](session::ReleaseRegions& release) {
+            keeper_->Release(node, release.revision);
+            answer(session::RegionsReleased{release.session, release.revision});
+          },
+          [&](session::VoidRoutes& voided) {
+            answer(session::RoutesVoided{voided.session, keeper_->Void(node)});
+          },
+          [&](session::ReleaseAll& release) {
+            keeper_->ReleaseAll(node);
+            answer(session::AllReleased{release.session});
+          },
+          [&](session::Stopped&) {},
+      },
+      action);
 }
 
 void PoolCore::OpenStream(const NodeId& node, const session::OpenStream& open) {

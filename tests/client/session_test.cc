@@ -166,6 +166,33 @@ TEST_F(ClientSessionTest, AcknowledgesAWithdrawalOnlyAfterStartedReadsEndedAndTh
   EXPECT_EQ(renewals[0].applied, GrantRevision(2));
 }
 
+TEST_F(ClientSessionTest, AReplacedGrantIsRoutedAtOnceAndTheOldOneGivenBackAfterItsReads) {
+  Open();
+  Hold(2);
+  const RouteVersion pass = reader_.Enter();
+  GrantUpdate update;
+  update.revision = GrantRevision(2);
+  update.granted = {GrantOf(0)};
+  update.withdrawn.push_back({Shard(0), {}});
+  update.paths.push_back({4, {}});
+  auto actions = Hear(update);
+  const auto changes = All<session::ChangeRoutes>(actions);
+  ASSERT_EQ(changes.size(), 1u) << "the shard never leaves the routes";
+  EXPECT_EQ(changes[0].granted.size(), 1u);
+  EXPECT_TRUE(changes[0].withdrawn.empty());
+  EXPECT_EQ(changes[0].paths.size(), 1u);
+  EXPECT_TRUE(RoutesChanged(2).empty());
+  EXPECT_EQ(session_.applied(), GrantRevision(1)) << "a read under the old key is under way";
+  reader_.Exit(pass);
+  actions = Feed(session::Timer{});
+  ASSERT_EQ(All<session::ReleaseRegions>(actions).size(), 1u);
+  EXPECT_EQ(All<session::ReleaseRegions>(actions)[0].withdrawn, std::vector<ShardKey>{Shard(0)});
+  EXPECT_EQ(Said<RenewLease>(Released(2)).size(), 1u);
+  EXPECT_EQ(session_.applied(), GrantRevision(2));
+  // It is still held.
+  EXPECT_EQ(All<session::ChangeRoutes>(Withdraw(3, 0)).size(), 1u);
+}
+
 TEST_F(ClientSessionTest, ReadsStartedAfterTheWithdrawalDoNotDelayIt) {
   Open();
   Hold(1);

@@ -57,7 +57,7 @@ class NodeStateTest : public testing::Test {
   void Serve(std::uint32_t shard, std::uint8_t table = 1) {
     Order(LoadReplicas{TableOf(table), {ShardIndex(shard)}, Tier::kDram});
     Feed(ReplicaLoaded{Shard(shard, table), {}});
-    Feed(ReplicaExposed{Shard(shard, table), {{0, 4096, 64, shard}}});
+    Feed(ReplicaExposed{{Shard(shard, table), RegistrationId(1)}, {{0, 4096, 64, shard}}});
   }
   std::vector<Action> Retire(std::uint32_t shard) {
     return Order(RetireReplicas{TableOf(1).uid, {ShardIndex(shard)}, {{{"node-1"}, {}, "x"}}});
@@ -126,7 +126,7 @@ TEST_F(NodeStateTest, TellsOpenSessionsOfANewReplica) {
   Open(1);
   Order(LoadReplicas{TableOf(1), {ShardIndex(2)}, Tier::kDram});
   EXPECT_TRUE(Said<GrantUpdate>(Feed(ReplicaLoaded{Shard(2), {}}), StreamId(1)).empty());
-  const auto actions = Feed(ReplicaExposed{Shard(2), {}});
+  const auto actions = Feed(ReplicaExposed{{Shard(2), RegistrationId(1)}, {}});
   EXPECT_EQ(Said<GrantUpdate>(actions, StreamId(1)).size(), 1u);
 }
 
@@ -147,7 +147,7 @@ TEST_F(NodeStateTest, RetiresOnlyAfterEveryReaderAcked) {
   EXPECT_TRUE(All<HideReplica>(Renew(2, 1)).empty());
   EXPECT_EQ(All<HideReplica>(Renew(2, 2)).size(), 1u);
   EXPECT_EQ(state_.retirements_pending(), 1u);
-  EXPECT_EQ(All<ReleaseMemory>(Feed(ReplicaHidden{Shard(0)})).size(), 1u);
+  EXPECT_EQ(All<ReleaseMemory>(Feed(ReplicaHidden{{Shard(0), RegistrationId(1)}})).size(), 1u);
   EXPECT_EQ(state_.FindReplica(Shard(0)), nullptr);
 }
 

@@ -75,6 +75,18 @@ TEST_F(PullSessionTest, AcknowledgesAWithdrawalOnlyWhenItsReadsAreOver) {
   EXPECT_EQ(Renewed(), GrantRevision(3));
 }
 
+TEST_F(PullSessionTest, ReadsOnUnderANewGrantAndLetsGoOfTheOldOneAfterItsReads) {
+  Open();
+  ASSERT_TRUE(session_.StartRead(now_, Shard(0)));
+  const Grant renewed{Shard(0), Tier::kDram, {{0, 0, 64, 9}}};
+  session_.Hear(now_, GrantUpdate{GrantRevision(2), {renewed}, {{Shard(0), {}}}, {}});
+  EXPECT_EQ(Renewed(), std::nullopt) << "a read under the old one is under way";
+  session_.FinishRead(now_, Shard(0));
+  EXPECT_EQ(Renewed(), GrantRevision(2));
+  EXPECT_EQ(session_.StartRead(now_, Shard(0)), renewed);
+  session_.FinishRead(now_, Shard(0));
+}
+
 TEST_F(PullSessionTest, AcknowledgesAtOnceWhatNobodyReads) {
   Open();
   Withdraw(1, 2);

@@ -13,9 +13,11 @@ ShardKey TheShard() { return {TableUid{{1}}, ShardIndex(3)}; }
 Replica Serving() {
   Replica replica(TheShard(), Tier::kDram);
   replica.Loaded({11, 12});
-  replica.Exposed({{0, 4096, 8192, 77}});
+  replica.Exposed(RegistrationId(1), {{0, 4096, 8192, 77}});
   return replica;
 }
+
+bool MayHide(Replica& replica) { return !replica.StartHiding().empty(); }
 
 TEST(Replica, GrantsWhatTheFabricsExposed) {
   const Replica replica = Serving();
@@ -30,30 +32,30 @@ TEST(Replica, RetiresOnlyAfterEveryReaderAcked) {
   replica.AddReader(kSecond);
   replica.Retire({});
   EXPECT_EQ(replica.state(), ReplicaState::kDraining);
-  EXPECT_FALSE(replica.MayHide());
+  EXPECT_FALSE(MayHide(replica));
   replica.RemoveReader(kSecond);
-  EXPECT_FALSE(replica.MayHide());
+  EXPECT_FALSE(MayHide(replica));
   replica.RemoveReader(kFirst);
-  EXPECT_TRUE(replica.MayHide());
+  EXPECT_TRUE(MayHide(replica));
 }
 
 TEST(Replica, CountsTheNodesOwnReaders) {
   Replica replica = Serving();
   EXPECT_TRUE(replica.StartOwnRead());
   replica.Retire({});
-  EXPECT_FALSE(replica.MayHide());
+  EXPECT_FALSE(MayHide(replica));
   EXPECT_FALSE(replica.StartOwnRead());
   replica.FinishOwnRead();
-  EXPECT_TRUE(replica.MayHide());
+  EXPECT_TRUE(MayHide(replica));
 }
 
 TEST(Replica, DeregistersBeforeItsMemoryIsFree) {
   Replica replica = Serving();
   replica.Retire({});
   EXPECT_EQ(replica.step(), Replica::Step::kWaiting);
-  replica.Hide();
+  ASSERT_EQ(replica.StartHiding(), std::vector{RegistrationId(1)});
   EXPECT_EQ(replica.state(), ReplicaState::kDraining);
-  replica.Hidden();
+  replica.Hidden(RegistrationId(1));
   EXPECT_EQ(replica.step(), Replica::Step::kFreed);
   EXPECT_EQ(replica.state(), ReplicaState::kRetired);
 }
@@ -63,9 +65,59 @@ TEST(Replica, ServesNobodyWhenRetiredWhileBeingExposed) {
   replica.Loaded({});
   replica.Retire({});
   EXPECT_EQ(replica.state(), ReplicaState::kLoading);
-  replica.Exposed({});
+  replica.Exposed(RegistrationId(1), {});
   EXPECT_EQ(replica.state(), ReplicaState::kDraining);
-  EXPECT_TRUE(replica.MayHide());
+  EXPECT_TRUE(MayHide(replica));
+}
+
+TEST(Replica, ANewRegistrationServesWhileReadersLetGoOfTheOldOne) {
+  Replica replica = Serving();
+  replica.AddReader(kFirst);
+  replica.AddReader(kSecond);
+  const RegistrationId second = replica.StartRenewal(Tier::kDram);
+  EXPECT_EQ(replica.current().id, RegistrationId(1)) << "until it is made";
+  replica.Exposed(second, {{0, 4096, 8192, 78}});
+  EXPECT_EQ(replica.state(), ReplicaState::kServing);
+  EXPECT_EQ(replica.MakeGrant().paths[0].key, 78u);
+  replica.AddReader(kFirst);
+  replica.RemoveReader(kFirst, RegistrationId(1));
+  EXPECT_FALSE(MayHide(replica)) << "the second session still reads under the first one";
+  replica.RemoveReader(kSecond);
+  EXPECT_EQ(replica.StartHiding(), std::vector{RegistrationId(1)});
+  replica.Hidden(RegistrationId(1));
+  EXPECT_EQ(replica.state(), ReplicaState::kServing);
+  EXPECT_EQ(replica.registrations().size(), 1u);
+  // What is left retires with the replica.
+  replica.Retire({});
+  EXPECT_FALSE(MayHide(replica));
+  replica.RemoveReader(kFirst);
+  EXPECT_EQ(replica.StartHiding(), std::vector{second});
+  replica.Hidden(second);
+  EXPECT_EQ(replica.step(), Replica::Step::kFreed);
+}
+
+TEST(Replica, AReplicaThatRetiresWhileItIsRegisteredAnewHidesBoth) {
+  Replica replica = Serving();
+  const RegistrationId second = replica.StartRenewal(Tier::kDram);
+  replica.Retire({});
+  EXPECT_EQ(replica.StartHiding(), std::vector{RegistrationId(1)});
+  replica.Hidden(RegistrationId(1));
+  EXPECT_EQ(replica.step(), Replica::Step::kWaiting) << "a fabric is about to register it";
+  replica.Exposed(second, {});
+  EXPECT_EQ(replica.StartHiding(), std::vector{second});
+  replica.Hidden(second);
+  EXPECT_EQ(replica.step(), Replica::Step::kFreed);
+}
+
+TEST(Replica, OwnReadersKeepTheMemoryNotTheKeys) {
+  Replica replica = Serving();
+  ASSERT_TRUE(replica.StartOwnRead());
+  replica.Exposed(replica.StartRenewal(Tier::kDram), {});
+  EXPECT_EQ(replica.StartHiding(), std::vector{RegistrationId(1)}) << "the memory stays";
+  replica.Exposed(replica.StartRenewal(Tier::kCxl), {});
+  EXPECT_FALSE(MayHide(replica)) << "the last registration of the memory that is being read";
+  replica.FinishOwnRead();
+  EXPECT_EQ(replica.StartHiding(), std::vector{RegistrationId(2)});
 }
 
 TEST(Replica, ReportsWhyALoadFailed) {
@@ -79,10 +131,13 @@ TEST(ReplicaDeathTest, NeverGoesBackwards) {
   Replica replica = Serving();
   EXPECT_DEATH(replica.Loaded({}), "invariant");
   replica.Retire({});
-  EXPECT_DEATH(replica.Exposed({}), "invariant");
+  EXPECT_DEATH(replica.Exposed(RegistrationId(1), {}), "invariant");
+  EXPECT_DEATH(replica.Hidden(RegistrationId(1)), "invariant");
   EXPECT_DEATH(replica.AddReader(kFirst), "invariant");
-  replica.Hide();
-  EXPECT_DEATH(replica.Hide(), "invariant");
+  ASSERT_TRUE(MayHide(replica));
+  EXPECT_FALSE(MayHide(replica));
+  EXPECT_DEATH(replica.Exposed(RegistrationId(1), {}), "invariant");
+  EXPECT_DEATH(replica.StartRenewal(Tier::kDram), "invariant");
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ class ScrubbingTest : public testing::Test {
   std::vector<Action> Serve(std::uint32_t shard) {
     Load(shard, {});
     Feed(ReplicaLoaded{Shard(shard), kScrubCrcs});
-    return Feed(ReplicaExposed{Shard(shard), {{0, 4096, 64, shard}}});
+    return Feed(ReplicaExposed{{Shard(shard), RegistrationId(1)}, {{0, 4096, 64, shard}}});
   }
   // Time goes on until the scrubber asks for something.
   ScrubSlice Next() {
@@ -124,7 +124,7 @@ TEST_F(ScrubbingTest, AReplicaThatChangedIsWithdrawnFromItsReaders) {
   EXPECT_EQ(state_.FindReplica(Shard(0))->Report().error.code(), absl::StatusCode::kDataLoss);
   EXPECT_EQ(state_.counters().scrubs_unsound, 1u);
   EXPECT_EQ(All<HideReplica>(Feed(ClientSaid{StreamId(1), Goodbye{}})).size(), 1u);
-  EXPECT_EQ(All<ReleaseMemory>(Feed(ReplicaHidden{Shard(0)})).size(), 1u);
+  EXPECT_EQ(All<ReleaseMemory>(Feed(ReplicaHidden{{Shard(0), RegistrationId(1)}})).size(), 1u);
 }
 
 }  // namespace

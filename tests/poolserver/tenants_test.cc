@@ -1,6 +1,8 @@
 // What policies of tenants do to sessions: who may read what, and whose sessions end.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "tests/poolserver/small_node.h"
 
 namespace engram::poolserver {
@@ -24,7 +26,7 @@ class NodeTenantsTest : public testing::Test {
     Feed(ControllerSaid{Command{number, Incarnation(7), FencingToken(3),
                                 LoadReplicas{table, {ShardIndex(0)}, Tier::kDram}}});
     Feed(ReplicaLoaded{Shard(0, number), {}});
-    Feed(ReplicaExposed{Shard(0, number), {{0, 4096, 64, number}}});
+    Feed(ReplicaExposed{{Shard(0, number), RegistrationId(1)}, {{0, 4096, 64, number}}});
   }
   std::vector<Action> Open(std::uint64_t stream, std::optional<Identity> proven) {
     OpenSession open;
@@ -104,6 +106,165 @@ TEST_F(NodeTenantsTest, ARevokedClientDoesNotComeBack) {
   EXPECT_EQ(All<AdmitSession>(Open(2, Client("team-b", "bad"))).size(), 1u) << "another tenant's";
   Policies({});
   EXPECT_EQ(All<AdmitSession>(Open(3, Client("team-a", "bad"))).size(), 1u) << "restored";
+}
+
+// A replica of a fabric whose keys are bearer tokens.
+class NewKeysTest : public NodeTenantsTest {
+ protected:
+  NewKeysTest() {
+    TableRecord table = TableOf(3);
+    table.tenant = "team-a";
+    Feed(ControllerSaid{Command{30, Incarnation(7), FencingToken(3),
+                                LoadReplicas{table, {ShardIndex(0)}, Tier::kDram}}});
+    const auto exposed = All<ExposeReplica>(Feed(ReplicaLoaded{Shard(0, 3), {}}));
+    EXPECT_EQ(exposed.at(0).tenant, "team-a");
+    Expose(1);
+  }
+  static RegistrationKey Key(std::uint32_t registration) {
+    return {Shard(0, 3), RegistrationId(registration)};
+  }
+  std::vector<Action> Expose(std::uint32_t registration) {
+    return Feed(ReplicaExposed{Key(registration),
+                               {{5, 4096, 64, 100 + registration}},
+                               true,
+                               {{5, {FabricKind::kOfi, "tcp!0a", true, false, 0}}}});
+  }
+  std::vector<Action> OpenThird(std::uint64_t stream, const std::string& name,
+                                const std::string& tenant = "team-a") {
+    OpenSession open;
+    open.client = name;
+    open.request_id = "third-" + std::to_string(stream);
+    open.node = {"node-0"};
+    open.incarnation = Incarnation(7);
+    open.tables = {TableOf(3).uid};
+    open.proven = Client(tenant, name);
+    return Feed(ClientSaid{StreamId(stream), open});
+  }
+  // The update that a stream is sent by these actions.
+  static GrantUpdate UpdateOf(const std::vector<Action>& actions, std::uint64_t stream) {
+    for (const SendToClient& send : All<SendToClient>(actions)) {
+      const auto* update = std::get_if<GrantUpdate>(&send.message);
+      if (update != nullptr && send.stream == StreamId(stream)) return *update;
+    }
+    return {};
+  }
+  std::vector<Action> Revoke(std::vector<std::string> clients) {
+    return Policies({{"team-a", 0, {}, std::move(clients)}});
+  }
+  static std::vector<RegistrationKey> Hidden(const std::vector<Action>& actions) {
+    std::vector<RegistrationKey> out;
+    for (const HideReplica& hide : All<HideReplica>(actions)) out.push_back(hide.registration);
+    return out;
+  }
+};
+
+TEST_F(NewKeysTest, ASessionIsToldThePathOfADomainWithItsFirstGrantThere) {
+  const GrantUpdate update = UpdateOf(OpenThird(1, "good"), 1);
+  ASSERT_EQ(update.paths.size(), 1u);
+  EXPECT_EQ(update.paths[0].path, 5u);
+  EXPECT_EQ(update.paths[0].address.address, "tcp!0a");
+  EXPECT_TRUE(UpdateOf(Open(2, Client("team-b", "x")), 2).paths.empty());
+}
+
+TEST_F(NewKeysTest, WhatARevokedClientKnewIsRegisteredAnewAndTheOldKeyGoesWithItsLease) {
+  OpenThird(1, "bad");
+  OpenThird(2, "good");
+  Renew(2, 1);
+  auto actions = Revoke({"bad"});
+  ASSERT_EQ(All<ExposeReplica>(actions).size(), 1u) << "not the tables whose keys are no tokens";
+  EXPECT_EQ(All<ExposeReplica>(actions)[0].registration, Key(2));
+  EXPECT_TRUE(UpdateOf(actions, 2).granted.empty()) << "it reads on meanwhile";
+  actions = Expose(2);
+  const GrantUpdate update = UpdateOf(actions, 2);
+  ASSERT_EQ(update.granted.size(), 1u);
+  EXPECT_EQ(update.granted[0].paths[0].key, 102u);
+  ASSERT_EQ(update.withdrawn.size(), 1u);
+  ASSERT_EQ(All<AllowReplicas>(actions).size(), 1u);
+  EXPECT_EQ(All<AllowReplicas>(actions)[0].registrations, std::vector{Key(2)});
+  EXPECT_TRUE(Hidden(actions).empty());
+  // The honest one is done; the lease of the other one is not over.
+  actions = Renew(2, 2);
+  ASSERT_EQ(All<DisallowReplicas>(actions).size(), 1u);
+  EXPECT_EQ(All<DisallowReplicas>(actions)[0].ended.at(0).registration, Key(1));
+  EXPECT_EQ(All<DisallowReplicas>(actions)[0].ended.at(0).kept, RegistrationId(2));
+  EXPECT_TRUE(Hidden(actions).empty());
+  now_ += seconds(5);
+  Renew(2, 2);
+  now_ += kDefaultLease + LeaseMargin(kDefaultLease) - seconds(5);
+  EXPECT_EQ(Hidden(Feed(Timer{})), std::vector{Key(1)});
+  EXPECT_TRUE(All<ReleaseMemory>(Feed(ReplicaHidden{Key(1)})).empty());
+  EXPECT_EQ(state_.FindReplica(Shard(0, 3))->state(), ReplicaState::kServing);
+  EXPECT_EQ(state_.counters().registrations_renewed, 1u);
+}
+
+TEST_F(NewKeysTest, TheLeaseOfOneWhoKeepsTheOldKeyIsNotExtended) {
+  OpenThird(1, "bad");
+  OpenThird(2, "slow");
+  Revoke({"bad"});
+  Expose(2);
+  for (const SendToClient& send : All<SendToClient>(Renew(2, 1))) {
+    if (const auto* renewed = std::get_if<LeaseRenewed>(&send.message)) {
+      EXPECT_EQ(renewed->lease, Duration(0));
+    }
+  }
+}
+
+TEST_F(NewKeysTest, KeysStayWhereNobodyWasRevokedThatKnewThem) {
+  OpenThird(1, "good");
+  EXPECT_TRUE(All<ExposeReplica>(Policies({{"team-b", 0, {}, {"bad"}}})).empty());
+  ASSERT_EQ(All<ExposeReplica>(Revoke({"bad"})).size(), 1u) << "another client may have known them";
+  Expose(2);
+  EXPECT_TRUE(All<ExposeReplica>(Revoke({"bad"})).empty()) << "told again";
+  EXPECT_TRUE(All<ExposeReplica>(Revoke({})).empty()) << "restored";
+  EXPECT_EQ(All<ExposeReplica>(Revoke({"good"})).size(), 1u);
+}
+
+TEST_F(NewKeysTest, KeysThatNobodyWasToldStay) {
+  EXPECT_TRUE(All<ExposeReplica>(Revoke({"bad"})).empty());
+}
+
+TEST_F(NewKeysTest, ATenantThatLosesATableKnowsNoKeyOfItAfterwards) {
+  Policies({{"team-b", 0, {"t@3"}, {}}});
+  ASSERT_EQ(UpdateOf(OpenThird(1, "guest", "team-b"), 1).granted.size(), 1u);
+  EXPECT_EQ(All<ExposeReplica>(Policies({})).size(), 1u);
+  Expose(2);
+  EXPECT_EQ(Hidden(Renew(1, 2)), std::vector{Key(1)});
+}
+
+TEST_F(NewKeysTest, AClientRevokedWhileKeysAreBeingChangedNeverSeesTheNewOnes) {
+  OpenThird(1, "bad");
+  OpenThird(2, "worse");
+  Revoke({"bad"});
+  EXPECT_TRUE(All<ExposeReplica>(Revoke({"bad", "worse"})).empty()) << "on its way already";
+  EXPECT_TRUE(All<AllowReplicas>(Expose(2)).empty());
+  now_ += kDefaultLease + LeaseMargin(kDefaultLease);
+  EXPECT_EQ(Hidden(Feed(Timer{})), std::vector{Key(1)});
+}
+
+TEST_F(NewKeysTest, AReplicaWhoseKeysCannotBeChangedRetires) {
+  OpenThird(1, "bad");
+  OpenThird(2, "good");
+  Revoke({"bad"});
+  const auto actions = Feed(ExposeFailed{Key(2), absl::ResourceExhaustedError("memlock")});
+  EXPECT_EQ(UpdateOf(actions, 2).withdrawn.size(), 1u);
+  EXPECT_EQ(state_.FindReplica(Shard(0, 3))->Report().error.code(),
+            absl::StatusCode::kResourceExhausted);
+  Renew(2, 2);
+  now_ += kDefaultLease + LeaseMargin(kDefaultLease);
+  EXPECT_EQ(Hidden(Feed(Timer{})), std::vector{Key(1)});
+  EXPECT_EQ(All<ReleaseMemory>(Feed(ReplicaHidden{Key(1)})).size(), 1u);
+}
+
+TEST_F(NewKeysTest, AReplicaThatRetiresMeanwhileIsFreedWhenBothRegistrationsAreGone) {
+  OpenThird(1, "bad");
+  Revoke({"bad"});
+  Feed(ControllerSaid{Command{31, Incarnation(7), FencingToken(3),
+                              RetireReplicas{TableOf(3).uid, {ShardIndex(0)}, {}}}});
+  EXPECT_EQ(Hidden(Expose(2)), std::vector{Key(2)});
+  EXPECT_TRUE(All<ReleaseMemory>(Feed(ReplicaHidden{Key(2)})).empty());
+  now_ += kDefaultLease + LeaseMargin(kDefaultLease);
+  EXPECT_EQ(Hidden(Feed(Timer{})), std::vector{Key(1)});
+  EXPECT_EQ(All<ReleaseMemory>(Feed(ReplicaHidden{Key(1)})).size(), 1u);
 }
 
 TEST_F(NodeTenantsTest, AnOlderLeaderIsNotHeard) {

@@ -240,9 +240,9 @@ void SimClient::Do(const std::string& name, NodeLink&, const session::ReachSucce
                  });
 }
 
-void SimClient::Import(NodeLink& link, const Grant& grant) {
+void SimClient::Import(NodeLink& link, GrantRevision revision, const Grant& grant) {
   std::vector<Imported>& imports = link.routed[grant.shard];
-  ENGRAM_CHECK(imports.empty());
+  if (!imports.empty()) link.leaving.emplace(revision, std::exchange(imports, {}));
   for (const GrantPath& path : grant.paths) {
     if (!link.peers.at(path.path)) continue;
     const fabric::RemoteRegion granted{*link.peers[path.path], path.address, path.length, path.key};
@@ -257,21 +257,20 @@ void SimClient::Release(const std::vector<Imported>& imports) {
 }
 
 void SimClient::Do(const std::string& name, NodeLink& link, const session::ChangeRoutes& action) {
-  for (const Grant& grant : action.granted) Import(link, grant);
+  for (const Grant& grant : action.granted) Import(link, action.revision, grant);
   for (const ShardKey& shard : action.withdrawn) {
     const auto routed = link.routed.extract(shard);
     ENGRAM_CHECK(!routed.empty());
-    link.leaving[shard] = routed.mapped();
+    link.leaving.emplace(action.revision, routed.mapped());
   }
   Feed(name, session::RoutesChanged{action.session, action.revision, PublishRoutes()});
 }
 
 void SimClient::Do(const std::string& name, NodeLink& link, const session::ReleaseRegions& action) {
-  for (const ShardKey& shard : action.withdrawn) {
-    const auto leaving = link.leaving.extract(shard);
-    ENGRAM_CHECK(!leaving.empty());
-    Release(leaving.mapped());
-  }
+  ENGRAM_CHECK(link.leaving.count(action.revision) == action.withdrawn.size());
+  const auto [begin, end] = link.leaving.equal_range(action.revision);
+  for (auto left = begin; left != end; ++left) Release(left->second);
+  link.leaving.erase(begin, end);
   if (cluster_->hung_releases && !action.withdrawn.empty()) return;
   Feed(name, session::RegionsReleased{action.session, action.revision});
 }
@@ -279,13 +278,13 @@ void SimClient::Do(const std::string& name, NodeLink& link, const session::Relea
 void SimClient::Do(const std::string& name, NodeLink& link, const session::VoidRoutes& action) {
   cluster_->world->Trace(
       absl::StrCat(process_.name(), " voids ", name, ": ", action.why.ToString()));
-  link.leaving.merge(link.routed);
-  ENGRAM_CHECK(link.routed.empty());
+  for (auto& [shard, imports] : link.routed) link.leaving.emplace(GrantRevision(), imports);
+  link.routed.clear();
   Feed(name, session::RoutesVoided{action.session, PublishRoutes()});
 }
 
 void SimClient::Do(const std::string& name, NodeLink& link, const session::ReleaseAll& action) {
-  for (const auto& [shard, imports] : link.leaving) Release(imports);
+  for (const auto& [revision, imports] : link.leaving) Release(imports);
   link.leaving.clear();
   for (std::size_t path = 0; path < link.peers.size(); ++path) {
     if (link.peers[path]) life_->fabrics[path]->RemovePeer(*link.peers[path]);

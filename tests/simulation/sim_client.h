@@ -44,6 +44,7 @@ class SimClient {
     fabric::RemoteRegion region;
   };
   using Imports = std::map<ShardKey, std::vector<Imported>>;
+  using Leaving = std::multimap<GrantRevision, std::vector<Imported>>;
   struct NodeLink {
     std::unique_ptr<client::ClientSession> session;
     std::shared_ptr<Stream> stream;
@@ -52,7 +53,8 @@ class SimClient {
     SessionOpened opened;
     std::shared_ptr<const client::ReadLease> lease;
     std::vector<std::optional<fabric::PeerId>> peers;  // by path
-    Imports routed, leaving;
+    Imports routed;
+    Leaving leaving;  // taken out of the routes by a revision
     std::deque<client::session::Event> pending;
     bool feeding = false;
     std::uint64_t armed = 0;
@@ -108,7 +110,7 @@ class SimClient {
   void Do(const std::string& name, NodeLink& link, const client::session::VoidRoutes& action);
   void Do(const std::string& name, NodeLink& link, const client::session::ReleaseAll& action);
   void Do(const std::string&, NodeLink&, const client::session::Stopped&) {}
-  void Import(NodeLink& link, const Grant& grant);
+  void Import(NodeLink& link, GrantRevision revision, const Grant& grant);
   void Release(const std::vector<Imported>& imports);
   // Publishes the routes of every table.
   client::RouteVersion PublishRoutes();

@@ -50,19 +50,19 @@ absl::StatusOr<fabric::PeerId> SimFabric::AddPeer(const fabric::PeerAddress& add
 }
 
 void SimFabric::RemovePeer(fabric::PeerId peer) {
-  for (const auto& [import, count] : imports_) ENGRAM_CHECK(import.first != peer);
+  for (const auto& [import, count] : imports_) ENGRAM_CHECK(std::get<0>(import) != peer);
   for (const SimQueue* queue : queues_) ENGRAM_CHECK(broken_.releases || !queue->Reads(peer));
   peers_.erase(peer);
 }
 
 absl::StatusOr<fabric::RemoteRegion> SimFabric::Import(const fabric::RemoteRegion& granted) {
   ENGRAM_CHECK(peers_.contains(granted.peer));
-  ++imports_[{granted.peer, granted.address}];
+  ++imports_[Name(granted)];
   return granted;
 }
 
 void SimFabric::Release(const fabric::RemoteRegion& imported) {
-  const auto it = imports_.find({imported.peer, imported.address});
+  const auto it = imports_.find(Name(imported));
   ENGRAM_CHECK(it != imports_.end());
   if (--it->second > 0) return;
   imports_.erase(it);
@@ -175,7 +175,7 @@ void SimQueue::Step(std::uint64_t id) {
 }
 
 void SimQueue::Land(Read& read) {
-  const auto import = fabric_->imports_.find({read.op.region.peer, read.op.region.address});
+  const auto import = fabric_->imports_.find(SimFabric::Name(read.op.region));
   if (import == fabric_->imports_.end() && !fabric_->broken_.releases) {
     fabric_->process_->world().Fail(fabric_->process_->name() + " read an unmapped region");
     return;
@@ -234,8 +234,7 @@ void SimQueue::Close() {
 
 bool SimQueue::Reads(const fabric::RemoteRegion& region) const {
   return std::any_of(reads_.begin(), reads_.end(), [&](const auto& entry) {
-    const fabric::RemoteRegion& read = entry.second.op.region;
-    return read.peer == region.peer && read.address == region.address;
+    return SimFabric::Name(entry.second.op.region) == SimFabric::Name(region);
   });
 }
 

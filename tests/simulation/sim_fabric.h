@@ -15,6 +15,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "fabric/fabric.h"
@@ -75,7 +76,11 @@ class SimFabric final : public fabric::Fabric {
   };
   std::map<fabric::PeerId, Peer> peers_;
   std::uint32_t last_peer_ = 0;
-  std::map<std::pair<fabric::PeerId, std::uint64_t>, int> imports_;
+  using Imported = std::tuple<fabric::PeerId, std::uint64_t, std::uint64_t>;  // and address, key
+  static Imported Name(const fabric::RemoteRegion& region) {
+    return {region.peer, region.address, region.key};
+  }
+  std::map<Imported, int> imports_;
   std::set<SimQueue*> queues_;
 };
 

@@ -364,25 +364,27 @@ void SimNode::Do(const node::StopLoad& action) {
 }
 
 void SimNode::Do(const node::ExposeReplica& action) {
-  const TableRecord& table = life_->tables.at(action.shard);
-  const ShardLayout layout(table.spec, table.options);
-  process_.After(
-      cluster_->world->Between(0ms, 5ms),
-      [this, shard = action.shard, bytes = layout.StoredBytes(action.shard.shard)] {
-        Held& held = life_->held.at(shard);
-        const std::uint64_t offset = held.place * kPlaceBytes;
-        const std::uint64_t key =
-            cluster_->rules.restarts_are_new ? cluster_->world->random().Next() : ++life_->last_key;
-        held.keys.push_back(key);
-        life_->memory->keys[key] = {offset, bytes};
-        Feed(node::ReplicaExposed{shard, {{0, offset, bytes, 0}, {1, offset, bytes, key}}});
-      });
+  const ShardKey shard = action.registration.shard;
+  const ShardLayout layout(life_->tables.at(shard).spec, life_->tables.at(shard).options);
+  process_.After(cluster_->world->Between(0ms, 5ms), [this, registration = action.registration,
+                                                      bytes = layout.StoredBytes(shard.shard)] {
+    Held& held = life_->held.at(registration.shard);
+    const std::uint64_t offset = held.place * kPlaceBytes;
+    const std::uint64_t key =
+        cluster_->rules.restarts_are_new ? cluster_->world->random().Next() : ++life_->last_key;
+    held.keys[registration.registration] = key;
+    life_->memory->keys[key] = {offset, bytes};
+    Feed(node::ReplicaExposed{
+        registration, {{0, offset, bytes, 0}, {1, offset, bytes, key}}, true, {}});
+  });
 }
 
 void SimNode::Do(const node::HideReplica& action) {
-  for (std::uint64_t key : life_->held.at(action.shard).keys) life_->memory->keys.erase(key);
-  process_.After(cluster_->world->Between(0ms, 5ms),
-                 [this, shard = action.shard] { Feed(node::ReplicaHidden{shard}); });
+  auto& keys = life_->held.at(action.registration.shard).keys;
+  life_->memory->keys.erase(keys.extract(action.registration.registration).mapped());
+  process_.After(cluster_->world->Between(0ms, 5ms), [this, registration = action.registration] {
+    Feed(node::ReplicaHidden{registration});
+  });
 }
 
 void SimNode::Do(const node::ReleaseMemory& action) {

@@ -65,7 +65,7 @@ class SimNode {
     std::uint64_t load = 0;  // numbers the loads of a life: events of an earlier one are ignored
     bool loaded = false;
     bool flipped = false;  // at some time
-    std::vector<std::uint64_t> keys;
+    std::map<poolserver::RegistrationId, std::uint64_t> keys;
     std::shared_ptr<SimPull> pull;
   };
   struct ClientEnd {
