@@ -2,6 +2,7 @@
 
 usage: security_test.py BIN_DIR
 """
+import base64
 import ctypes
 import json
 import os
@@ -97,7 +98,11 @@ class Reader(PlainReader):
         return self.lib.engram_pool_open_tls(ctypes.byref(options), ctypes.byref(tls), ctypes.byref(self.pool))
 
 
-class SecurityTest(unittest.TestCase):
+class TlsPool(unittest.TestCase):
+    """A controller and a node with certificates, and a table of team-a."""
+
+    node_words = ()
+
     @classmethod
     def setUpClass(cls):
         cls.work = tempfile.TemporaryDirectory(prefix="engram-tls-")
@@ -127,7 +132,8 @@ class SecurityTest(unittest.TestCase):
     @classmethod
     def start_node(cls, name, certificate, authority="ca"):
         return cls.start(f"{name}-{certificate}", "engram-poolserver", "--node-id", name, "--controller", cls.endpoint,
-                         "--memory", "64MiB", "--lease", "3s", "--huge-pages", "off", *cls.made.flags(certificate, authority))
+                         "--memory", "64MiB", "--lease", "3s", "--huge-pages", "off", *cls.node_words,
+                         *cls.made.flags(certificate, authority))
 
     @staticmethod
     def port_of(program):
@@ -155,6 +161,8 @@ class SecurityTest(unittest.TestCase):
         self.addCleanup(reader.finish)
         return reader
 
+
+class SecurityTest(TlsPool):
     def test_rows_are_read_over_stream_and_mapped(self):
         for fabric in ("stream", "mapped"):
             reader = self.reader(fabric)
@@ -287,6 +295,36 @@ class SecurityTest(unittest.TestCase):
         ports.discard(int(endpoint.rsplit(":", 1)[1]))
         self.assertEqual(len(ports), 1)
         return ports.pop()
+
+
+class KeysTest(TlsPool):
+    """Over ofi, whose keys are bearer tokens."""
+
+    node_words = ("--fabrics", "stream,ofi", "--ofi-providers", "tcp;ofi_rxm")
+
+    def test_a_key_that_a_revoked_client_kept_is_worth_nothing_after_its_lease(self):
+        honest = self.reader("ofi")
+        where = next(one for one in json.loads(self.ctl("get", "nodes", "-o", "json").stdout)["nodes"] if one["node"] == "node-0")
+        table = next(one for one in json.loads(self.ctl("get", "tables", "-o", "json").stdout)["tables"]
+                     if one["table"]["name"] == "t")
+        uid = base64.b64decode(table["table"]["uid"]).hex()
+        thief = subprocess.Popen([str(BIN_DIR / "engram_stale_key"), where["endpoint"], "node-0", str(where["incarnation"]), uid,
+                                  *self.made.files("bad")], stdout=subprocess.PIPE, text=True)
+        self.addCleanup(thief.stdout.close)
+        self.addCleanup(thief.wait)
+        self.addCleanup(thief.kill)
+        self.assertEqual(thief.stdout.readline(), "reading\n")
+        honest.start()
+        self.assertTrue(wait_until(lambda: honest.steps > 20))
+        self.ctl("revoke", "client", "team-a/bad")
+        self.addCleanup(self.ctl, "restore", "client", "team-a/bad")
+        told = time.monotonic()
+        self.assertRegex(thief.stdout.readline(), "refused reads=")
+        # Lease 3 s, margin 1.03 s; the rest is for a machine that is busy.
+        self.assertLess(time.monotonic() - told, 10, "longer than the lease and its margin")
+        steps = honest.steps
+        self.assertTrue(wait_until(lambda: honest.steps > steps + 20))
+        self.assertEqual((honest.wrong, honest.failed), (0, []), "an honest client of the tenant lost reads")
 
 
 if __name__ == "__main__":
