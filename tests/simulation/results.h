@@ -28,6 +28,9 @@ struct Results {
   std::uint64_t rebalanced = 0;      // moves that the planner wanted for load
   // Replicas that a node was made to retire although the leader's map says that they serve.
   std::uint64_t retired_while_mapped = 0;
+  std::uint64_t revoked = 0;     // clients
+  std::uint64_t keys_taken = 0;  // that revoked clients knew, looked for after lease and margin
+  std::uint64_t keys_left = 0;   // and found
 
   Results& operator+=(const Results& other);
 };
@@ -57,6 +60,9 @@ inline constexpr NamedCount kCounts[] = {
     {"store_troubles", &Results::store_troubles},
     {"rebalancing_moves", &Results::rebalanced},
     {"retired_while_mapped", &Results::retired_while_mapped},
+    {"clients_revoked", &Results::revoked},
+    {"keys_of_revoked", &Results::keys_taken},
+    {"keys_left_to_revoked", &Results::keys_left},
 };
 
 inline Results& Results::operator+=(const Results& other) {

@@ -173,5 +173,34 @@ TEST(SimulationRules, AControllerThatWasReplacedIsNotObeyed) {
   EXPECT_GT(all.takeovers, 0u);
 }
 
+// A client that is revoked keeps the keys that it was told: they must be worth nothing after its
+// lease and margin.
+ScenarioOptions WithRevocations(std::uint64_t seed, bool rule) {
+  ScenarioOptions options = Small(seed, Only(Trouble::kRevoke));
+  options.rules.node.renew_keys_of_revoked = rule;
+  return options;
+}
+
+TEST(SimulationRules, ARevokedClientKeepsItsKeysWhenNothingIsRegisteredAnew) {
+  std::uint64_t left = 0;
+  for (std::uint64_t seed = 1; seed <= 5 && left == 0; ++seed) {
+    left += RunScenario(WithRevocations(seed, false)).results.keys_left;
+  }
+  EXPECT_GT(left, 0u);
+}
+
+TEST(SimulationRules, NoKeyOfARevokedClientIsLeftAfterItsLease) {
+  Results all;
+  const Seeds seeds = SeedsToRun(10);
+  for (std::uint64_t seed = seeds.first; seed <= std::min<std::uint64_t>(seeds.last, 10); ++seed) {
+    const ScenarioOutcome outcome = RunScenario(WithRevocations(seed, true));
+    EXPECT_TRUE(outcome.failures.empty()) << seed << ": " << outcome.failures.front();
+    all += outcome.results;
+  }
+  EXPECT_GT(all.revoked, 0u);
+  EXPECT_GT(all.keys_taken, 0u);
+  EXPECT_EQ(all.keys_left, 0u);
+}
+
 }  // namespace
 }  // namespace engram::simulation

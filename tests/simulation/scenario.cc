@@ -229,6 +229,7 @@ class Scenario {
         world_.Trace("the store is in trouble");
         for (auto& controller : controllers_) controller->TroubleStore(length / 2);
         return;
+      case Trouble::kRevoke: return RevokeFor(client, length);
       case Trouble::kOtherCapacity:
         node->SetPlaces(10 + world_.Below(5));
         return CrashFor(node, length / 4);
@@ -250,6 +251,17 @@ class Scenario {
     world_.After(length, [this, leader] {
       if (cluster_.Leader() == nullptr && !leader->process().alive()) leader->Start();
     });
+  }
+
+  void RevokeFor(SimClient* client, Duration length) {
+    SimController* leader = cluster_.Leader();
+    if (leader == nullptr) return;
+    ++cluster_.results.revoked;
+    leader->Revoke(client->process().name(), false);
+    world_.After(length, [this, client] { Restore(*client); });
+  }
+  void Restore(const SimClient& client) {
+    if (SimController* leader = cluster_.Leader()) leader->Revoke(client.name(), true);
   }
 
   // The election gives the store to the other controller, because the first one is stopped or
@@ -295,7 +307,10 @@ class Scenario {
     SimController* leader = cluster_.Leader();
     for (auto& node : nodes_) leader->SetIntent(node->id(), placement::NodeIntent::kUncordon);
     leader->SetIntent(drained_->id(), placement::NodeIntent::kDrain);
-    for (auto& client : clients_) heal(*client);
+    for (auto& client : clients_) {
+      heal(*client);
+      Restore(*client);
+    }
     // What was scheduled before may stop somebody again; a second look is enough.
     world_.After(1s, [this] {
       for (auto& client : clients_) client->process().Wake();
@@ -421,12 +436,26 @@ class Scenario {
 
 }  // namespace
 
-const char* const kTroubleNames[kTroubles] = {
-    "flip-bit",     "crash-node",     "crash-client",    "crash-controller",
-    "stop-client",  "stop-node",      "stop-controller", "cut-client",
-    "cut-node",     "isolate-client", "reset-sessions",  "reset-link",
-    "slow-answers", "takeover",       "store",           "other-capacity",
-    "intent",       "move",           "delete"};
+const char* const kTroubleNames[kTroubles] = {"flip-bit",
+                                              "crash-node",
+                                              "crash-client",
+                                              "crash-controller",
+                                              "stop-client",
+                                              "stop-node",
+                                              "stop-controller",
+                                              "cut-client",
+                                              "cut-node",
+                                              "isolate-client",
+                                              "reset-sessions",
+                                              "reset-link",
+                                              "slow-answers",
+                                              "takeover",
+                                              "store",
+                                              "revoke",
+                                              "other-capacity",
+                                              "intent",
+                                              "move",
+                                              "delete"};
 
 ScenarioOutcome RunScenario(const ScenarioOptions& options) { return Scenario(options).Run(); }
 

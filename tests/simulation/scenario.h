@@ -31,12 +31,13 @@ enum class Trouble : std::uint8_t {
   kSlowAnswers,    // what a node says to a client comes late
   kTakeover,       // another controller takes the store; the first one sleeps, or goes on
   kStore,          // it fails, and loses answers of what it stored
+  kRevoke,         // a client's certificate, for some time; it keeps the keys that it was told
   kOtherCapacity,  // a node that starts again has more or less memory
   kIntent,         // a node is drained or cordoned, or that ends
   kMove,
   kDelete,  // of tables; often just before a client stops
 };
-inline constexpr std::size_t kTroubles = 19;
+inline constexpr std::size_t kTroubles = 20;
 // For people and command lines, in the order of Trouble.
 extern const char* const kTroubleNames[kTroubles];
 using TroubleSet = std::uint32_t;  // a bit each

@@ -31,6 +31,7 @@ class SimClient {
   ~SimClient();
 
   Process& process() { return process_; }
+  const std::string& name() const { return process_.name(); }
   void Start();
   void Crash();
   // When a step was last delivered whole, by the world's clock.

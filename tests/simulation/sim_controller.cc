@@ -153,6 +153,14 @@ void SimController::SetIntent(const NodeId& node, placement::NodeIntent intent) 
                               {{"operator", "", ""}, node, intent, false}});
 }
 
+void SimController::Revoke(const std::string& client, bool restore) {
+  if (!life_ || process_.stopped()) return;
+  cluster_->world->Trace(client + (restore ? " is let in again" : " is revoked"));
+  placement::TenantRequest request{
+      {"operator", "", ""}, "default", placement::ClientRevocation{client, restore}, false};
+  Feed(placement::TenantAsked{placement::CallId(++last_call_), std::move(request)});
+}
+
 void SimController::Move(const TableName& table, ShardIndex shard, const NodeId& from,
                          const NodeId& to) {
   if (!life_ || process_.stopped()) return;

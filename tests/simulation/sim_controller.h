@@ -39,6 +39,8 @@ class SimController {
             std::uint64_t seed);
   void Delete(const TableName& name);
   void SetIntent(const NodeId& node, placement::NodeIntent intent);
+  // A client of the tenant "default", to which every table belongs.
+  void Revoke(const std::string& client, bool restore);
   void Move(const TableName& table, ShardIndex shard, const NodeId& from, const NodeId& to);
   // Adds what this life counted to the results. Called once a life.
   void Count();

@@ -125,6 +125,34 @@ void SimNode::HearController(std::uint64_t link, const ControllerToNode& message
   const auto* command = std::get_if<Command>(&message);
   Feed(node::ControllerSaid{message});
   if (command != nullptr && life_) CheckRetirement(*command);
+  const auto* policies = std::get_if<TenantPolicies>(&message);
+  if (policies != nullptr && life_) WatchKeysOf(*policies);
+}
+
+void SimNode::WatchKeysOf(const TenantPolicies& policies) {
+  if (policies.token < life_->policies_from) return;
+  life_->policies_from = policies.token;
+  std::set<std::string> revoked;
+  for (const TenantPolicy& policy : policies.tenants) {
+    revoked.insert(policy.revoked_clients.begin(), policy.revoked_clients.end());
+  }
+  for (const std::string& client : revoked) {
+    if (life_->revoked.contains(client) || !cluster_->rules.restarts_are_new) continue;
+    // What is registered anew waits for the adapter first.
+    const Instant gone = process_.Now() + lease_ + LeaseMargin(lease_) + 50ms;
+    process_.AtLocal(gone, [this, client, keys = life_->told[client]] { CheckKeys(client, keys); });
+  }
+  life_->revoked = std::move(revoked);
+}
+
+void SimNode::CheckKeys(const std::string& client, const std::set<std::uint64_t>& keys) {
+  cluster_->results.keys_taken += keys.size();
+  for (const std::uint64_t key : keys) {
+    if (!life_->memory->keys.contains(key)) continue;
+    ++cluster_->results.keys_left;
+    return cluster_->world->Fail(absl::StrCat(process_.name(), " serves by a key that ", client,
+                                              " was told before it was revoked"));
+  }
 }
 
 void SimNode::Do(const node::SendToController& action) {
@@ -182,7 +210,7 @@ std::optional<SimNode::ClientStream> SimNode::Accept(
     life_->clients.erase(id);
     Feed(node::StreamBroken{id});
   });
-  life_->clients[id] = {stream, std::move(deliver)};
+  life_->clients[id] = {client->name(), stream, std::move(deliver)};
   return ClientStream{stream, id};
 }
 
@@ -192,12 +220,26 @@ void SimNode::SeverStreams() {
 }
 
 void SimNode::Hear(node::StreamId stream, const ClientMessage& message) {
-  if (life_->clients.contains(stream)) Feed(node::ClientSaid{stream, message});
+  const auto client = life_->clients.find(stream);
+  if (client == life_->clients.end()) return;
+  ClientMessage proven = message;
+  const std::string& name = client->second.name;
+  if (auto* open = std::get_if<OpenSession>(&proven); open != nullptr) {
+    open->proven = name.rfind("client", 0) == 0
+                       ? Identity{Role::kClient, std::string(kDefaultTenant), name}
+                       : Identity{Role::kNode, "", name};
+  }
+  Feed(node::ClientSaid{stream, std::move(proven)});
 }
 
 void SimNode::Do(const node::SendToClient& action) {
   const auto it = life_->clients.find(action.stream);
   if (it == life_->clients.end()) return;
+  if (const auto* update = std::get_if<GrantUpdate>(&action.message)) {
+    for (const Grant& grant : update->granted) {
+      life_->told[it->second.name].insert(grant.paths.at(1).key);
+    }
+  }
   it->second.stream->Send(
       &process_, [deliver = it->second.deliver, message = action.message] { deliver(message); });
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -69,6 +70,7 @@ class SimNode {
     std::shared_ptr<SimPull> pull;
   };
   struct ClientEnd {
+    std::string name;
     std::shared_ptr<Stream> stream;
     std::function<void(const NodeMessage&)> deliver;
   };
@@ -87,6 +89,9 @@ class SimNode {
     std::uint64_t armed = 0;
     std::uint64_t loads = 0;
     std::uint64_t last_key = 0;
+    std::map<std::string, std::set<std::uint64_t>> told;  // keys, by client
+    std::set<std::string> revoked;
+    FencingToken policies_from;
   };
 
   void Feed(poolserver::Event event);
@@ -94,6 +99,9 @@ class SimNode {
   void JoinController();
   // What the map says of replicas that this node is told to retire.
   void CheckRetirement(const Command& command);
+  // After lease and margin no key may be left that a client which is revoked by now was told.
+  void WatchKeysOf(const TenantPolicies& policies);
+  void CheckKeys(const std::string& client, const std::set<std::uint64_t>& keys);
   void ReadOwnMemory();
   void FillPlace(std::uint64_t place, const TableRecord& table, ShardIndex shard);
   void LoadShard(const TableRecord& table, ShardIndex shard);
