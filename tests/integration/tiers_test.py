@@ -5,6 +5,7 @@ usage: tiers_test.py BIN_DIR
 The cxl tier is the memory of NUMA node 0 here: what is bound and looked at is real, the memory is not CXL.
 """
 import pathlib
+import re
 import sys
 import unittest
 
@@ -42,7 +43,8 @@ class TiersTest(unittest.TestCase):
         rows = self.pool.json("explain", "table", "t@1", "--tokens", "22898,19737,270")["rows"]
         self.assertEqual({path["tier"] for row in rows for path in row["readFrom"]}, {"dram", "cxl"})
         self.assertIn("node-0 cxl mapped", self.pool.ok("explain", "table", "t@1", "--tokens", "22898,19737,270"))
-        self.assertRegex(self.pool.ok("get", "nodes"), r"dram [\d.]+MiB/10.0MiB, cxl [\d.]+MiB/128.0MiB")
+        in_use = r"dram [\d.]+MiB/10.0MiB, cxl [\d.]+MiB/128.0MiB"  # with the next heartbeat of each
+        self.assertTrue(wait_until(lambda: len(re.findall(in_use, self.pool.ok("get", "nodes"))) == 2), self.pool.ok("get", "nodes"))
         self.assertRegex(self.pool.ok("describe", "node", "node-0"), r"Tier cxl: +[\d.]+MiB of 128.0MiB in use")
         self.assertRegex(self.pool.ok("describe", "table", "t@1"), r"node-1 +cxl +\d+")
 
