@@ -94,11 +94,12 @@ bool Link::TryHello() {
 
 bool Link::TargetIsGone() {
   if (!peer_->owner) return false;
-  if (peer_->owner->IsGone()) return true;
+  if (gone_ || peer_->owner->IsGone()) return true;
   const Instant now = clock_.Now();
   if (now < next_look_) return false;
   next_look_ = now + std::chrono::milliseconds(5);
-  return peer_->owner->ClosedEndpoint();
+  gone_ = peer_->owner->ClosedEndpoint();
+  return gone_;
 }
 
 // A target of the shm provider faults when a reader leaves in the middle of connecting or of a

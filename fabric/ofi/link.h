@@ -73,6 +73,7 @@ class Link final : public ReadLink {
   Instant greet_deadline_;
   Instant stuck_deadline_ = Instant::max();  // nothing in flight and every post pushed back
   Instant next_look_;                        // shm: when to look whether the endpoint is there
+  bool gone_ = false;  // the target has closed its endpoint, as seen when it was looked at
   std::uint64_t completed_ = 0;
   std::uint64_t completed_before_ = 0;
   Instant silence_from_;  // shm: since when reads are in flight and none completes

@@ -18,8 +18,7 @@ ShmOwner::ShmOwner(std::span<const std::byte> name) {
   if (std::sscanf(text.c_str(), "%d", &pid) == 1 && pid > 0) {
     pidfd_ = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
   }
-  const std::string file = "/dev/shm/" + text;
-  if (access(file.c_str(), F_OK) == 0) file_ = file;
+  file_ = "/dev/shm/" + text;
 }
 
 ShmOwner::~ShmOwner() {
@@ -32,6 +31,6 @@ bool ShmOwner::IsGone() const {
   return poll(&ended, 1, 0) > 0;
 }
 
-bool ShmOwner::ClosedEndpoint() const { return !file_.empty() && access(file_.c_str(), F_OK) != 0; }
+bool ShmOwner::ClosedEndpoint() const { return access(file_.c_str(), F_OK) != 0; }
 
 }  // namespace engram::fabric::ofi

@@ -21,12 +21,13 @@ class ShmOwner {
 
   // The process has ended, even if its parent has not collected it. One system call.
   bool IsGone() const;
-  // The process lives and has closed this endpoint.
+  // The endpoint is closed, before or after this object was made. Within one process the provider
+  // would go on to use the memory of an endpoint that was.
   bool ClosedEndpoint() const;
 
  private:
   int pidfd_ = -1;
-  std::string file_;  // of the endpoint; empty: none was there
+  std::string file_;  // of the endpoint
 };
 
 }  // namespace engram::fabric::ofi
