@@ -154,6 +154,9 @@ TEST_P(RefusalTest, RefusesWhatIsHidden) {
 TEST_P(RefusalTest, ARetiredRegionCostsOnlyItsReader) {
   auto node = StartNode();
   Client late = Connect(*node);
+  if (late.fabric->info().provider == "shm") {
+    GTEST_SKIP() << "a batch of reads of a retired region over shm ends only when it is abandoned";
+  }
   Client other = Connect(*node);
   const Granted retired = Grant(*node, late, kRefusedRows);
   const Granted kept = Grant(*node, other, {1, 0, kRow * 1000, kRow});
@@ -167,8 +170,10 @@ TEST_P(RefusalTest, ARetiredRegionCostsOnlyItsReader) {
   ExpectAllRight(kept, other_ops, ReadAll(*other_queue, other_ops));
   node->Hide(retired.as_given.key);
   for (int round = 0; round < 3; ++round) {
+    SCOPED_TRACE(round);
     late_landing.Fill(Landing::kUntouched);
     if (late.fabric->info().wrong_key != WrongKey::kUndetected) {
+      SCOPED_TRACE("the reader of what is retired");
       for (ReadStatus status : ReadAll(*late_queue, late_ops)) EXPECT_NE(status, ReadStatus::kOk);
       EXPECT_TRUE(late_landing.IsAll(Landing::kUntouched));
     }
