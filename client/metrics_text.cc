@@ -1,5 +1,6 @@
 #include "client/metrics_text.h"
 
+#include <algorithm>
 #include <map>
 #include <string_view>
 #include <utility>

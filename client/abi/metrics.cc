@@ -1,5 +1,4 @@
 // engram_metrics: what the open tables of this process have read.
-#include <algorithm>
 #include <cstring>
 #include <set>
 #include <vector>

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <string>
 #include <utility>
@@ -75,7 +76,6 @@ absl::Status CheckFits(const Arena::Options& memory) {
       " ", RoundSize(*there), "; lower it"));
 }
 
-// Opens the devices; their alignment decides the pages.
 using OwnedDevices = std::vector<std::shared_ptr<fabric::dax::OwnedDevice>>;
 
 absl::Status ForDevices(const absl::Status& refused) {
