@@ -21,7 +21,7 @@ add_test(NAME sanitizer_reports COMMAND ${CMAKE_CURRENT_SOURCE_DIR}/sanitizer_re
 set_tests_properties(sanitizer_reports_clear PROPERTIES FIXTURES_SETUP reports)
 set_tests_properties(sanitizer_reports PROPERTIES FIXTURES_CLEANUP reports)
 string(REPLACE "detect_leaks=1" "detect_leaks=1:log_path=${reports}/report" logged "${options}")
-foreach(test local_pool hosts faults crashes engram_placement_rpc_test)
+foreach(test ${programs} engram_placement_rpc_test_1 engram_placement_rpc_test_2 engram_placement_rpc_test_3)
   if(TEST ${test})
     set_tests_properties(${test} PROPERTIES ENVIRONMENT "${logged}" FIXTURES_REQUIRED reports)
   endif()
