@@ -1,4 +1,4 @@
-"""Huge pages for the time of the demo: reserved where the user may, given back afterwards."""
+"""Huge pages for the time of a demo or a bench: reserved where the user may, given back afterwards."""
 import contextlib
 
 SETTING = "/proc/sys/vm/nr_hugepages"
@@ -28,7 +28,7 @@ def reserved(count, screen):
         yield note
         return
     try:
-        note = f"{granted} huge pages of 2 MiB reserved for the demo" + (
+        note = f"{granted} huge pages of 2 MiB reserved" + (
             "" if granted >= count else f" ({count} wanted)")
         screen.step("huge pages")
         screen.done(note)
