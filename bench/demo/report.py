@@ -58,10 +58,10 @@ def _plot(title, unit, series, events, begin, end, log=False, band=None):
 
     parts = [f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{_text(title)}">',
              f'<text x="{left}" y="16" class="title">{_text(title)}</text>']
-    ticks = [low + (high - low) * i / 4 for i in range(5)] if not log else _decades(low, high)
-    for v in ticks:
+    ticks = [(v, f"{v:g} ") for v in _decades(low, high)] if log else [(v, human(v)) for v in (high * i / 4 for i in range(5))]
+    for v, label in ticks:
         parts.append(f'<line x1="{left}" x2="{width - right}" y1="{y(v):.1f}" y2="{y(v):.1f}" class="grid"/>'
-                     f'<text x="{left - 6}" y="{y(v) + 4:.1f}" class="tick" text-anchor="end">{human(v)}{unit}</text>')
+                     f'<text x="{left - 6}" y="{y(v) + 4:.1f}" class="tick" text-anchor="end">{label}{unit}</text>')
     if band:
         parts.append(f'<rect x="{x(band[0]):.1f}" width="{x(band[1]) - x(band[0]):.1f}" y="{top}" height="{height - top - bottom}" class="band"/>')
     for i in range(math.ceil(begin), int(end) + 1, max(1, int(end - begin) // 8)):
@@ -78,8 +78,9 @@ def _plot(title, unit, series, events, begin, end, log=False, band=None):
 
 
 def _decades(low, high):
-
-    return [10 ** d for d in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) if low <= 10 ** d <= high]
+    """1, 2 and 5 of each decade between the two."""
+    steps = (m * 10.0 ** d for d in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1) for m in (1, 2, 5))
+    return [v for v in steps if low <= v <= high]
 
 
 def _bars(replicas):
@@ -99,7 +100,7 @@ def _bars(replicas):
 
 
 STYLE = """
-body{font:15px/1.5 system-ui,sans-serif;color:#1f2937;max-width:900px;margin:2rem auto;padding:0 1rem}
+body{font:15px/1.5 system-ui,sans-serif;color:#1f2937;max-width:1060px;margin:2rem auto;padding:0 1rem}
 h1{font-size:1.5rem;margin-bottom:.2rem}h2{font-size:1.1rem;margin-top:2rem}
 .sub{color:#6b7280}.ok{color:#047857;font-weight:600}.bad{color:#b91c1c;font-weight:600}
 .cards{display:flex;gap:1rem;flex-wrap:wrap;margin:1rem 0}.card{border:1px solid #e5e7eb;border-radius:8px;padding:.6rem 1rem;min-width:130px}
@@ -124,7 +125,7 @@ def _move(facts, replicas, latency):
         failed += max(until, default=0) - max(before, default=0)
     return (f"<h2>The hottest shard moves</h2><p class=sub>Shard {move['shard']} goes to {_text(move['to'])} while both replicas read it; shaded: "
             f"from the command until its old copy was gone. Rows that failed meanwhile, of all shards: {failed:,}.</p>" +
-            _plot("decode step, p99 of half a second", "us", latency, [], max(0, move["from"] - 5), move["until"] + 4, log=True,
+            _plot("decode step, p99 of half a second", "ms", latency, [], max(0, move["from"] - 5), move["until"] + 4, log=True,
                   band=(move["from"], move["until"])))
 
 
@@ -137,13 +138,14 @@ def html(facts, replicas, events, problems):
     def series(key):
         return [(f"{r.name} ({r.fabric})", COLOURS.get(r.fabric, "#111"), [(s["t"], s[key]) for s in r.samples]) for r in replicas]
 
+    latency = [(label, colour, [(t, us / 1000) for t, us in points]) for label, colour, points in series("decode_p99_us")]
     verdict = ('<p class="ok">Zero wrong rows; the hottest shard moved, one node killed and repaired, while both replicas went on.</p>' if not problems else
                "".join(f'<p class="bad">FAILED: {_text(p)}</p>' for p in problems))
     cards = [(f"{verified:,}", "rows verified, byte for byte"), (wrong, "wrong rows"), (f"{failed:,}", "rows failed, most while a node was down"),
              (f"{facts['checkpoint_bytes'] / 1e9:.2f} GB", f"checkpoint, loaded in {facts['load_s']:.1f} s")]
     body = "".join(f"<div class=card><b>{_text(a)}</b><span>{_text(b)}</span></div>" for a, b in cards)
-    table = "<table><tr>" + "".join(f"<th>{_text(h)}</th>" for h in HEAD) + "</tr>" + "".join(
-        "<tr>" + "".join(f"<td>{_text(c)}</td>" for c in row) + "</tr>" for row in _rows(replicas)) + "</table>"
+    table = "<table><tr>" + "".join(f"<th>{_text(h)}</th>" for h in HEAD[:-1]) + "</tr>" + "".join(
+        "<tr>" + "".join(f"<td>{_text(c)}</td>" for c in row[:-1]) + "</tr>" for row in _rows(replicas)) + "</table>"  # nodes: the bars
     marks = [(t, e) for t, e in events]
     return f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Engram pool demo</title>
 <meta name="viewport" content="width=device-width,initial-scale=1"><style>{STYLE}</style>
@@ -155,9 +157,9 @@ def html(facts, replicas, events, problems):
 lines are the events below.</p>
 <h2>Over time</h2>
 {_plot("rows delivered a second", "rows/s", series("rows_per_s"), marks, 0, seconds)}
-{_plot("decode step, p99 of the interval", "us", series("decode_p99_us"), marks, 0, seconds, log=True)}
+{_plot("decode step, p99 of the interval", "ms", latency, marks, 0, seconds, log=True)}
 {_plot("rows failed a second", "rows/s", series("failed_per_s"), marks, 0, seconds)}
-{_move(facts, replicas, series("decode_p99_us"))}
+{_move(facts, replicas, latency)}
 <h2>Rows by node</h2>{_bars(replicas)}
 <h2>Events</h2><ol class="events">{"".join(f"<li>{t:.1f} s: {_text(e)}</li>" for t, e in events)}</ol>
 </html>"""
