@@ -1,6 +1,7 @@
 #include "poolserver/nvme/disk.h"
 
 #include <fcntl.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -45,6 +46,11 @@ class SystemDisk final : public Disk {
     const int result = OrErrno(fsync(fd));
     close(fd);
     return result;
+  }
+  std::int64_t FreeBytes(const std::string& directory) override {
+    struct statvfs info {};
+    if (statvfs(directory.c_str(), &info) != 0) return -errno;
+    return static_cast<std::int64_t>(info.f_bavail) * static_cast<std::int64_t>(info.f_frsize);
   }
 };
 

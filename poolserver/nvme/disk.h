@@ -38,9 +38,12 @@ class Disk {
   virtual int Remove(const std::string& path) = 0;
   // The names in a directory are on the device.
   virtual int SyncDirectory(const std::string& path) = 0;
+  // That may be written to the file system of a directory.
+  virtual std::int64_t FreeBytes(const std::string& directory) = 0;
 
-  // Called for each read that an io_uring has ended, with its result, before anybody looks at it:
-  // the decorator's chance. Returns the result to go on with.
+  // Called for each read that an io_uring is given, and for each that it has ended, with its
+  // result, before anybody looks at it: the decorator's chance. Returns the result to go on with.
+  virtual void ReadBegins() {}
   virtual int ReadEnded(int fd, std::uint64_t offset, std::span<std::byte> data, int result) {
     static_cast<void>(fd), static_cast<void>(offset), static_cast<void>(data);
     return result;

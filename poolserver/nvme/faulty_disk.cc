@@ -36,6 +36,11 @@ std::uint64_t FaultyDisk::steps() const {
   return steps_;
 }
 
+std::uint64_t FaultyDisk::most_in_flight() const {
+  MutexLock lock(&mutex_);
+  return most_in_flight_;
+}
+
 std::uint64_t FaultyDisk::Take(std::uint64_t wanted) {
   const std::uint64_t done = std::min(wanted, last_step_ - std::min(last_step_, steps_));
   steps_ += done;
@@ -134,7 +139,23 @@ int FaultyDisk::SyncDirectory(const std::string& path) {
   return disk_->SyncDirectory(path);
 }
 
+std::int64_t FaultyDisk::FreeBytes(const std::string& directory) {
+  MutexLock lock(&mutex_);
+  const std::int64_t there = disk_->FreeBytes(directory);
+  if (there < 0) return there;
+  return static_cast<std::int64_t>(std::min(static_cast<std::uint64_t>(there), room_));
+}
+
+void FaultyDisk::ReadBegins() {
+  MutexLock lock(&mutex_);
+  most_in_flight_ = std::max(most_in_flight_, ++in_flight_);
+}
+
 int FaultyDisk::ReadEnded(int fd, std::uint64_t offset, std::span<std::byte> data, int result) {
+  {
+    MutexLock lock(&mutex_);
+    --in_flight_;
+  }
   const std::optional<int> fault = FaultAt(offset);
   return fault ? *fault : disk_->ReadEnded(fd, offset, data, result);
 }

@@ -36,6 +36,8 @@ class FaultyDisk final : public Disk {
   // there or zeros, each name either changed or not, as `random` has it. Call when nothing is open.
   void LoseWhatWasNotSynced(Random* random);
   std::uint64_t steps() const;
+  // Reads that an io_uring had been given and not ended yet, at most so far.
+  std::uint64_t most_in_flight() const;
 
   int Open(const std::string& path, Mode mode) override;
   void Close(int fd) override;
@@ -46,6 +48,8 @@ class FaultyDisk final : public Disk {
   int Rename(const std::string& from, const std::string& to) override;
   int Remove(const std::string& path) override;
   int SyncDirectory(const std::string& path) override;
+  std::int64_t FreeBytes(const std::string& directory) override;
+  void ReadBegins() override;
   int ReadEnded(int fd, std::uint64_t offset, std::span<std::byte> data, int result) override;
 
  private:
@@ -64,6 +68,8 @@ class FaultyDisk final : public Disk {
   std::uint64_t steps_ ABSL_GUARDED_BY(mutex_) = 0;
   std::uint64_t last_step_ ABSL_GUARDED_BY(mutex_) = ~std::uint64_t{0};
   std::uint64_t room_ ABSL_GUARDED_BY(mutex_) = ~std::uint64_t{0};
+  std::uint64_t in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::uint64_t most_in_flight_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<std::uint64_t, Fault> faults_ ABSL_GUARDED_BY(mutex_);
   std::map<int, std::string> paths_ ABSL_GUARDED_BY(mutex_);  // of open files
   std::map<std::string, std::vector<std::uint64_t>> unsynced_ ABSL_GUARDED_BY(mutex_);

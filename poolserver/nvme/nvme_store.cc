@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/resource.h>
-#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -31,12 +30,6 @@ absl::StatusOr<std::vector<std::string>> NamesIn(const std::string& directory) {
   if (error) return DiskError(-error.value(), "cannot list --nvme-dir", directory);
   std::sort(names.begin(), names.end());
   return names;
-}
-
-std::uint64_t FreeBytes(const std::string& directory) {
-  struct statvfs info {};
-  if (statvfs(directory.c_str(), &info) != 0) return 0;
-  return std::uint64_t{info.f_bavail} * info.f_frsize;
 }
 
 // Each shard is an open file.
@@ -172,8 +165,13 @@ absl::Status NvmeStore::Scan() {
   return absl::OkStatus();
 }
 
+std::uint64_t NvmeStore::FreeBytes() const {
+  return static_cast<std::uint64_t>(
+      std::max<std::int64_t>(0, options_.disk->FreeBytes(options_.directory)));
+}
+
 absl::Status NvmeStore::CheckRoom() const {
-  const std::uint64_t free = FreeBytes(options_.directory);
+  const std::uint64_t free = FreeBytes();
   MutexLock lock(&mutex_);
   if (options_.capacity_bytes <= free + used_bytes_) return absl::OkStatus();
   return absl::ResourceExhaustedError(
@@ -189,10 +187,9 @@ std::string NvmeStore::PathOf(const ShardKey& shard) const {
 // What a full device is answered with.
 absl::Status NvmeStore::Named(const absl::Status& status) const {
   if (status.code() != absl::StatusCode::kResourceExhausted) return status;
-  return absl::ResourceExhaustedError(
-      absl::StrCat(status.message(), "; ", RoundSize(FreeBytes(options_.directory)),
-                   " are free there, --nvme is ", FormatSize(options_.capacity_bytes),
-                   ": make room on the device or lower --nvme"));
+  return absl::ResourceExhaustedError(absl::StrCat(
+      status.message(), "; ", RoundSize(FreeBytes()), " are free there, --nvme is ",
+      FormatSize(options_.capacity_bytes), ": make room on the device or lower --nvme"));
 }
 
 // Remembers why nothing new should come here.
@@ -200,7 +197,30 @@ absl::Status NvmeStore::Noted(const absl::Status& status) {
   if (absl::IsNotFound(status)) return status;
   MutexLock lock(&mutex_);
   trouble_ = std::string(status.message());
+  is_full_ = absl::IsResourceExhausted(status);
   return status;
+}
+
+// The device has what was promised for it, beside what is written already.
+bool NvmeStore::HasRoom() const {
+  std::uint64_t written = 0;
+  for (const auto& [key, bytes] : kept_) written += bytes;
+  for (const auto& [key, shard] : shards_) {
+    if (shard.file != nullptr || shard.on_disk) written += shard.file_bytes;
+  }
+  return options_.capacity_bytes <= FreeBytes() + written;
+}
+
+// After a load that failed, and that nobody else ended: no load comes to a tier in trouble, so this
+// is where a device that writes again is found.
+void NvmeStore::LookAgain() {
+  {
+    MutexLock lock(&mutex_);
+    if (trouble_.empty() || is_full_) return;
+  }
+  if (!TryDirectIo().ok()) return;
+  MutexLock lock(&mutex_);
+  trouble_.clear();
 }
 
 // ---- room ----
@@ -349,6 +369,7 @@ absl::Status NvmeStore::Commit(const ShardKey& shard, std::span<const std::uint3
     header = found->second.header;
     found->second.writer = nullptr;
     trouble_.clear();
+    is_full_ = false;
   }
   auto file = RowFile::Open(options_.disk, PathOf(shard), header);
   if (!file.ok()) return Named(file.status());
@@ -413,6 +434,7 @@ void NvmeStore::Free(const ShardKey& shard) {
     if (freed.file != nullptr) options_.disk->Remove(PathOf(shard));
     used_bytes_ -= freed.file_bytes;
   }
+  if (freed.file == nullptr) LookAgain();
 }
 
 // ---- what it says of itself ----
@@ -423,7 +445,7 @@ TierCapacity NvmeStore::capacity() const {
   capacity.tier = Tier::kNvme;
   capacity.capacity_bytes = options_.capacity_bytes;
   capacity.allocated_bytes = used_bytes_;
-  capacity.trouble = trouble_;
+  if (!is_full_ || !HasRoom()) capacity.trouble = trouble_;
   return capacity;
 }
 

@@ -97,8 +97,9 @@ class NvmeStore {
   // kept. Unknown ones are ignored. REQUIRES: nobody writes it, and no source of it is at work.
   void Free(const ShardKey& shard);
 
-  // Bytes of files: those promised, written and kept. In trouble from a write that failed until one
-  // is committed again.
+  // Bytes of files: those promised, written and kept. In trouble from a write that failed on: while
+  // the device lacks room for what --nvme promises; for any other error until a shard is committed,
+  // or a block can be written after one was given up. A read that fails is its shard's trouble.
   TierCapacity capacity() const;
   Counters counters() const;
   const std::string& directory() const { return options_.directory; }
@@ -131,6 +132,9 @@ class NvmeStore {
   void Publish(const ShardKey& shard, std::shared_ptr<RowFile> file);
   absl::Status Named(const absl::Status& status) const;
   absl::Status Noted(const absl::Status& status);
+  std::uint64_t FreeBytes() const;
+  bool HasRoom() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void LookAgain();
 
   const Options options_;
   int lock_fd_ = -1;
@@ -144,6 +148,7 @@ class NvmeStore {
   std::map<ShardKey, std::uint64_t> kept_ ABSL_GUARDED_BY(mutex_);  // bytes of whole files
   std::uint64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;            // promised, written and kept
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
+  bool is_full_ ABSL_GUARDED_BY(mutex_) = false;  // that is the trouble
   std::atomic<std::uint64_t> written_bytes_{0};
 };
 

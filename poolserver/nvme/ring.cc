@@ -226,6 +226,7 @@ void Ring::Thread::Post(std::uint32_t index) {
   io_uring_prep_read_fixed(entry, slot >= 0 ? slot : flight.file->fd(), BufferOf(index), bytes,
                            std::uint64_t{flight.block} * bytes, 0);
   if (slot >= 0) io_uring_sqe_set_flags(entry, IOSQE_FIXED_FILE);
+  disk_->ReadBegins();
   io_uring_sqe_set_data64(entry, index);
 }
 

@@ -69,6 +69,20 @@ TEST_F(DaxDeviceTest, RefusesASizeThatIsNotWholePages) {
   EXPECT_TRUE(absl::IsInvalidArgument(DaxDevice::Open(device).status()));
 }
 
+TEST_F(DaxDeviceTest, RefusesAnAlignmentThatIsNoPage) {
+  DaxDescription device = Device(8 * kPage);
+  for (const std::uint64_t alignment : {std::uint64_t{0}, kPage / 2, 3 * kPage, kPage + 1}) {
+    device.alignment = alignment;
+    device.bytes = alignment == 0 ? kPage : 2 * alignment;
+    const auto refused = DaxDevice::Open(device);
+    EXPECT_TRUE(absl::IsInvalidArgument(refused.status())) << alignment;
+    EXPECT_THAT(std::string(refused.status().message()), HasSubstr("daxctl --align"));
+  }
+  device.alignment = 2 * kPage;
+  device.bytes = 8 * kPage;
+  EXPECT_TRUE(DaxDevice::Open(device).ok());
+}
+
 TEST_F(DaxDeviceTest, HasOneOwner) {
   const DaxDescription description = Device(4 * kPage);
   auto first = DaxDevice::Open(description);

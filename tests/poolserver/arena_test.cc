@@ -6,6 +6,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <cstdlib>
+#include <memory>
 #include <set>
 
 namespace engram::poolserver {
@@ -156,6 +158,69 @@ TEST(ArenaTest, AShardHasOnePlaceAtMost) {
   const auto wanted = Shards(0, 1, kMiB);
   EXPECT_EQ(arena.Reserve({Uid(1), "t@1", 256}, wanted).status().code(),
             absl::StatusCode::kAlreadyExists);
+}
+
+// Two devices that are one tier; a file stands for each.
+class ArenaOnDevicesTest : public testing::Test {
+ protected:
+  ArenaOnDevicesTest() {
+    Arena::Options options = Small(2 * kDeviceBytes);
+    options.tier = Tier::kCxl;
+    options.capacity_setting = "--cxl-memory";
+    for (std::string& path : paths_) {
+      path = testing::TempDir() + "arena_device.XXXXXX";
+      const int fd = mkstemp(path.data());
+      EXPECT_EQ(ftruncate(fd, kDeviceBytes), 0);
+      close(fd);
+      auto device = fabric::DaxDevice::Open({path, kDeviceBytes, 4096, -1});
+      EXPECT_TRUE(device.ok()) << device.status();
+      options.devices.push_back(*std::move(device));
+    }
+    arena_ = std::make_unique<Arena>(options);
+    devices_ = std::move(options.devices);
+  }
+  ~ArenaOnDevicesTest() override {
+    for (const std::string& path : paths_) unlink(path.c_str());
+  }
+  bool LiesOn(std::size_t device, const Place& place) const {
+    const std::byte* const start = devices_[device]->data();
+    return place.data() >= start && place.data() + place.length <= start + kDeviceBytes;
+  }
+
+  static constexpr std::uint64_t kDeviceBytes = 8 * kMiB;
+  std::string paths_[2];
+  std::vector<std::shared_ptr<fabric::DaxDevice>> devices_;
+  std::unique_ptr<Arena> arena_;
+};
+
+TEST_F(ArenaOnDevicesTest, SlabsLieOnOneDeviceAfterTheOtherUntilBothAreFull) {
+  EXPECT_THAT(arena_->Describe(), testing::AllOf(HasSubstr(paths_[0]), HasSubstr(paths_[1])));
+  const auto taken = Load(*arena_, Uid(1), Shards(0, 16, kMiB));  // four slabs
+  ASSERT_EQ(taken.size(), 16u);
+  for (std::size_t i = 0; i < taken.size(); ++i) {
+    EXPECT_TRUE(LiesOn(i / 4 % 2, taken[i].place)) << "shard " << i;
+  }
+  EXPECT_EQ(arena_->capacity().allocated_bytes, 2 * kDeviceBytes);
+  const auto more = Shards(16, 1, kMiB);
+  auto claim = arena_->Reserve({Uid(1), "t@1", 256}, more);
+  ASSERT_EQ(claim.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(claim.status().message()), HasSubstr("--cxl-memory"));
+}
+
+TEST_F(ArenaOnDevicesTest, ADeviceThatIsFullIsPassedOver) {
+  const auto first = Load(*arena_, Uid(1), Shards(0, 1, 8 * kMiB));
+  ASSERT_TRUE(LiesOn(0, first[0].place));
+  for (std::uint32_t i = 1; i < 3; ++i) {
+    const auto next = Load(*arena_, Uid(1), Shards(i, 1, 4 * kMiB));
+    ASSERT_EQ(next.size(), 1u);
+    EXPECT_TRUE(LiesOn(1, next[0].place));
+  }
+}
+
+TEST_F(ArenaOnDevicesTest, ADeviceThatIsGoneIsTroubleThatNamesIt) {
+  EXPECT_EQ(arena_->capacity().trouble, "");
+  unlink(paths_[1].c_str());
+  EXPECT_EQ(arena_->capacity().trouble, paths_[1] + " is gone");
 }
 
 }  // namespace

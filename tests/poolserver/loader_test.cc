@@ -331,6 +331,19 @@ TEST(LoaderTest, AShardThatCannotBeWrittenIsNotCommitted) {
   EXPECT_EQ(loading.blocks().committed.size(), 1u);
 }
 
+TEST(LoaderTest, ATierThatOutlivesItsOwnerTakesNoUnsealedTable) {
+  TemporaryFolder folder;
+  TableRecord table = SyntheticTable(CheckpointTable(folder));
+  table.options.seal = SealKind::kNone;
+  Loading loading;
+  const auto ended = loading.Load(table, {ShardIndex(0)}, Tier::kNvme);
+  const absl::Status why = ended.begin()->second.status();
+  EXPECT_EQ(why.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(why.message()),
+              AllOf(HasSubstr("c@1 is not sealed"), HasSubstr("--seal crc32c")));
+  EXPECT_EQ(loading.blocks().capacity().allocated_bytes, 0u);
+}
+
 TEST(LoaderTest, ATierThatTheNodeLacksIsNamedWithThoseItHas) {
   TemporaryFolder folder;
   const TableRecord table = SyntheticTable(CheckpointTable(folder));

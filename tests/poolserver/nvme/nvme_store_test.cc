@@ -242,6 +242,56 @@ TEST_F(NvmeStoreTest, ADiskThatFillsIsNamedAndLeavesNothing) {
   store->Free(key);
   EXPECT_THAT(folder_.Names(), ElementsAre("LOCK"));
   EXPECT_EQ(store->capacity().allocated_bytes, 0u);
+  EXPECT_THAT(store->capacity().trouble, HasSubstr("--nvme")) << "the device is full as before";
+  disk.FillUpAfter(OptionsOf().capacity_bytes);
+  EXPECT_EQ(store->capacity().trouble, "") << "somebody made room";
+}
+
+TEST_F(NvmeStoreTest, ADeviceThatWritesAgainTakesNewShards) {
+  const TableRecord table = SmallTable(600);
+  const ShardKey key{table.uid, ShardIndex(0)};
+  FaultyDisk disk(&Disk::System());
+  auto store = OpenStore(OptionsOf(&disk));
+  ASSERT_TRUE(ReserveShards(*store, table, {key.shard}).ok());
+  disk.CutPowerAfter(3);
+  ASSERT_FALSE(Put(*store, key, StoredShard(table, key.shard)).ok());
+  EXPECT_NE(store->capacity().trouble, "");
+  disk.CutPowerAfter(std::uint64_t{1} << 40);
+  EXPECT_NE(store->capacity().trouble, "") << "nobody has tried it";
+  store->Free(key);
+  EXPECT_EQ(store->capacity().trouble, "");
+}
+
+TEST_F(NvmeStoreTest, ADeviceThatWritesNothingMoreStaysInTrouble) {
+  const TableRecord table = SmallTable(600);
+  const ShardKey key{table.uid, ShardIndex(0)};
+  FaultyDisk disk(&Disk::System());
+  auto store = OpenStore(OptionsOf(&disk));
+  ASSERT_TRUE(ReserveShards(*store, table, {key.shard}).ok());
+  disk.CutPowerAfter(3);
+  ASSERT_FALSE(Put(*store, key, StoredShard(table, key.shard)).ok());
+  store->Free(key);
+  EXPECT_NE(store->capacity().trouble, "");
+}
+
+TEST_F(NvmeStoreTest, NoMoreReadsAreInFlightThanTheDepth) {
+  const TableRecord table = SmallTable(6000);
+  const ShardKey key{table.uid, ShardIndex(0)};
+  const StoredShard shard(table, key.shard);
+  FaultyDisk disk(&Disk::System());
+  NvmeStore::Options options = OptionsOf(&disk);
+  options.depth = 4;
+  auto store = Loaded(table, options);
+  auto source = store->Source(key);
+  std::vector<std::thread> threads;
+  for (std::uint64_t t = 0; t < 3; ++t) {
+    threads.emplace_back([&, t] {
+      const auto offsets = SomeOffsets(shard, 200, t);
+      ExpectRight(shard, offsets, Gather(*source, offsets, 272));
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(disk.most_in_flight(), 4u);
 }
 
 TEST_F(NvmeStoreTest, ADirectoryBelongsToOneProcessAndMustExist) {
