@@ -56,11 +56,18 @@ more_lines() { [ "$(lines_of "$1")" -gt "$2" ]; }
 ask() {
   local name=$1 before
   shift
+  rm -f /tmp/answer
   before=$(lines_of "/tmp/$name.out")
   echo "$*" >"/tmp/$name.in"
   wait_until 200 more_lines "/tmp/$name.out" "$before" || { echo "no answer to: $*"; return 1; }
   tail -n 1 "/tmp/$name.out" | tee /tmp/answer
   grep -q ^ok /tmp/answer
+}
+# no_row NAME command...: an answer comes, and it says that no row came, right or wrong.
+no_row() {
+  if ask "$@"; then refuse "rows came: $(cat /tmp/answer)"; return 1; fi
+  [ -e /tmp/answer ] || refuse "the reader does not answer" || return 1
+  [ "$(answer rows)/$(answer wrong)" = 0/0 ] || refuse "$(cat /tmp/answer)"
 }
 # A field of the last answer.
 answer() { sed -n "s/.* $1=\([^ ]*\).*/\1/p" /tmp/answer; }

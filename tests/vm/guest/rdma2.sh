@@ -61,17 +61,32 @@ read_from_frozen_node() {
   detail "$(answer rows) rows right, 0 wrong in $(answer ms) ms; the node was stopped and used 0 ticks"
 }
 
-# The server's link goes away for longer than a queue pair tries again. (Not tried in one guest: a management datagram that
-# soft-RoCE cannot send, because its own link is down, stops its management queue pair for good, and no connection is made
-# any more.)
+# The server's link goes away under reads, for longer than a queue pair tries again. (Not tried in one guest: a management
+# datagram that soft-RoCE cannot send, because its own link is down, stops its management queue pair for good, and no
+# connection is made any more.)
 link_flap() {
+  local before
   ask verbs again 256 60 || return 1
   on_server ': >/tmp/link.down'
-  sleep 4
-  if ask verbs read 256 2; then refuse "rows came over a link that is down"; return 1; fi
+  # More rows than this machine reads in the second that the link is still up.
+  ask verbs read 10000000 3 && refuse "the link did not go down" && return 1
+  [ "$(answer wrong)" = 0 ] && [ "$(answer rows)" -gt 0 ] || refuse "$(cat /tmp/answer)" || return 1
+  before=$(answer rows)
+  no_row verbs read 256 2 || return 1
   ask verbs again 2000 100 || refuse "$(cat /tmp/answer)" || return 1
-  [ "$(answer wrong)" = 0 ] || return 1
-  detail "no row and no wrong row for 10 s; 2000 right after $(answer tries) tries, $(answer ms) ms"
+  detail "down under reads after $before rows; no row and no wrong row while it was; 2000 right after" \
+    "$(answer tries) tries, $(answer ms) ms"
+}
+
+# What was taken back is refused by the other host's device.
+retired() {
+  server_does engramctl delete table $TABLE --yes --force || refuse "not deleted" || return 1
+  no_row verbs read 256 5 || return 1
+  TABLE=rows@2
+  server_does "TABLE=rows@2; load_table" || refuse "not loaded again" || return 1
+  ENGRAM_OFI_PROVIDER="verbs;ofi_rxm" open_reader second ofi || refuse "no reader" || return 1
+  ask second read 2000 60 || refuse "$(cat /tmp/answer)" || return 1
+  detail "no row and no wrong row of what was retired; $(answer rows) rows of the next table"
 }
 
 if [ "$role" = server ]; then
@@ -84,6 +99,7 @@ else
     case_of "a client chooses RDMA by itself" chosen_by_itself
     case_of "10,000 rows of a frozen node" frozen_node
     case_of "the node's link down for 10 s" link_flap
+    case_of "a replica is retired" retired
   }
   on_server ': >/tmp/finished'
 fi
