@@ -26,6 +26,13 @@ Connection::Connection(std::shared_ptr<const Transport> transport, TargetLocatio
       rows_(rows) {}
 
 bool Connection::Open() {
+  if (Connect()) return true;
+  Close();
+  return false;
+}
+
+bool Connection::Connect() {
+  MutexLock lock(&DescriptorTurn());
   auto worker = transport_->OpenWorker();
   if (!worker.ok()) return false;
   const bool by_worker = location_.kind == TargetLocation::Kind::kWorker;
@@ -46,10 +53,7 @@ bool Connection::Open() {
                            by_worker ? ToWorker(location_.address) : ToSocket(location_.address),
                            &Connection::Failed, this);
   worker_ = *std::move(worker);
-  if (endpoint_ == nullptr) {
-    Close();
-    return false;
-  }
+  if (endpoint_ == nullptr) return false;
   Send(library_, endpoint_, kAskId, Pack(NewAsk(Verb::kHello), own), nullptr);
   return true;
 }
@@ -64,6 +68,12 @@ Ask Connection::NewAsk(Verb verb) const {
 }
 
 void Connection::Progress() {
+  if (state_ != State::kGreeting) return Turn();
+  MutexLock lock(&DescriptorTurn());  // sockets are made meanwhile
+  Turn();
+}
+
+void Connection::Turn() {
   for (int turn = 0; turn < kMostTurns && library_.worker_progress(worker_.get()) != 0; ++turn) {
   }
 }
@@ -114,8 +124,17 @@ void Connection::Take(const Answer& head, std::span<const std::byte> tail) {
 void Connection::Settle() {
   const SystemClock clock;
   const Instant limit = clock.Now() + kSettleAtMost;
-  while (state_ == State::kGreeting && clock.Now() < limit) {
-    library_.worker_progress(worker_.get());
+  while (state_ == State::kGreeting && clock.Now() < limit) Progress();
+}
+
+void Connection::CloseEndpoint() {
+  const SystemClock clock;
+  const Instant limit = clock.Now() + kCloseAtMost;
+  if (void* const closing = CloseByForce(library_, std::exchange(endpoint_, nullptr))) {
+    while (library_.request_check_status(closing) == UCS_INPROGRESS && clock.Now() < limit) {
+      library_.worker_progress(worker_.get());
+    }
+    library_.request_free(closing);
   }
 }
 
@@ -127,16 +146,12 @@ void Connection::Close() {
       Send(library_, endpoint_, kAskId, Pack(NewAsk(Verb::kGoodbye), {}), nullptr);
       for (int turn = 0; turn < kGoodbyeTurns; ++turn) library_.worker_progress(worker_.get());
     }
-    const SystemClock clock;
-    const Instant limit = clock.Now() + kCloseAtMost;
-    if (void* const closing = CloseByForce(library_, std::exchange(endpoint_, nullptr))) {
-      while (library_.request_check_status(closing) == UCS_INPROGRESS && clock.Now() < limit) {
-        library_.worker_progress(worker_.get());
-      }
-      library_.request_free(closing);
-    }
   }
-  worker_.reset();
+  {
+    MutexLock lock(&DescriptorTurn());
+    if (endpoint_ != nullptr) CloseEndpoint();
+    worker_.reset();
+  }
   wait_fd_ = -1;
   state_ = State::kClosed;
 }

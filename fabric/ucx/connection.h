@@ -69,7 +69,10 @@ class Connection {
   static ucs_status_t Receive(void* connection, const void*, std::size_t, void* data,
                               std::size_t bytes, const ucp_am_recv_param_t*);
   static void Failed(void* connection, ucp_ep_h, ucs_status_t);
+  bool Connect();
+  void Turn();
   void Settle();
+  void CloseEndpoint();
   void Take(const Answer& head, std::span<const std::byte> tail);
 
   const std::shared_ptr<const Transport> transport_;

@@ -20,6 +20,12 @@ void Sent(void* request, ucs_status_t, void* sending) {
 
 }  // namespace
 
+Mutex& DescriptorTurn() {
+  // Never destroyed: fabrics may be closed by exit handlers.
+  static auto* const turn = new Mutex();
+  return *turn;
+}
+
 void Send(const Libucx& library, ucp_ep_h endpoint, unsigned id, std::vector<std::byte> message,
           std::size_t* unsent) {
   auto sending = std::make_unique<Sending>(Sending{&library, std::move(message), unsent});

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "engram/ids.h"
+#include "engram/mutex.h"
 #include "fabric/ucx/libucx.h"
 
 namespace engram::fabric::ucx {
@@ -104,6 +105,13 @@ void Send(const Libucx& library, ucp_ep_h endpoint, unsigned id, std::vector<std
 // ucp_worker_progress.
 void SetReceiver(const Libucx& library, ucp_worker_h worker, unsigned id,
                  ucp_am_recv_callback_t receive, void* argument);
+
+// Held while descriptors of UCX are made or closed. UCX 1.13 keeps an event that came while the
+// worker was busy by the number of its descriptor, until the worker's next progress; when another
+// worker of the process has got that number from the kernel by then, UCX ends the process
+// (async.c, "handler->async == async"). So workers and endpoints are opened one at a time, and who
+// closes one lets UCX look before the next is opened.
+Mutex& DescriptorTurn();
 
 // Begins to close without asking the peer: what is outstanding ends as cancelled. Null: it is done;
 // else a request to check and free.

@@ -32,16 +32,7 @@ constexpr std::size_t kMostUnsent = std::size_t{64} << 20;
 absl::StatusOr<std::unique_ptr<Reception>> Reception::Open(
     std::shared_ptr<const Transport> transport, const std::string& host, Directory* directory) {
   std::unique_ptr<Reception> out(new Reception(std::move(transport), directory));
-  auto worker = out->transport_->OpenWorker();
-  if (!worker.ok()) return worker.status();
-  out->worker_ = *std::move(worker);
-  if (out->transport_->in_shared_memory()) {
-    auto address = out->transport_->AddressOf(out->worker_);
-    if (!address.ok()) return address.status();
-    out->address_ = *std::move(address);
-  } else if (absl::Status status = out->Listen(host); !status.ok()) {
-    return status;
-  }
+  if (absl::Status status = out->OpenDoor(host); !status.ok()) return status;
   if (ucs_status_t error = out->library_.worker_get_efd(out->worker_.get(), &out->wait_fd_);
       error != UCS_OK) {
     return out->transport_->Failed("ucp_worker_get_efd", error);
@@ -60,9 +51,24 @@ Reception::~Reception() {
   for (auto& [endpoint, reader] : callers_) Leave(*reader);
   const Instant limit = clock_.Now() + kLeaveAtMost;
   while (!empty() && clock_.Now() < limit) Turn();
-  if (listener_ != nullptr) library_.listener_destroy(listener_);
-  worker_.reset();
+  {
+    MutexLock lock(&DescriptorTurn());
+    if (listener_ != nullptr) library_.listener_destroy(listener_);
+    worker_.reset();
+  }
   if (wake_fd_ >= 0) close(wake_fd_);
+}
+
+absl::Status Reception::OpenDoor(const std::string& host) {
+  MutexLock lock(&DescriptorTurn());
+  auto worker = transport_->OpenWorker();
+  if (!worker.ok()) return worker.status();
+  worker_ = *std::move(worker);
+  if (!transport_->in_shared_memory()) return Listen(host);
+  auto address = transport_->AddressOf(worker_);
+  if (!address.ok()) return address.status();
+  address_ = *std::move(address);
+  return absl::OkStatus();
 }
 
 absl::Status Reception::Listen(const std::string& host) {
@@ -115,6 +121,7 @@ ucs_status_t Reception::Receive(void* reception, const void*, std::size_t, void*
 void Reception::Accept(ucp_conn_request_h caller) {
   auto reader = std::make_unique<Reader>();
   reader->reception = this;
+  MutexLock lock(&DescriptorTurn());
   reader->endpoint =
       OpenEndpoint(library_, worker_.get(), ToCaller(caller), &Reception::Failed, reader.get());
   if (reader->endpoint == nullptr) return;
@@ -203,6 +210,7 @@ std::unique_ptr<Reception::Reader> Reception::SenderOf(const Message& hello) {
   if (hello.ask.tail.empty()) return nullptr;
   auto reader = std::make_unique<Reader>();
   reader->reception = this;
+  MutexLock lock(&DescriptorTurn());
   reader->endpoint = OpenEndpoint(library_, worker_.get(), ToWorker(hello.ask.tail),
                                   &Reception::Failed, reader.get());
   return reader->endpoint == nullptr ? nullptr : std::move(reader);
@@ -256,7 +264,9 @@ bool Reception::SeeOff(Reader& reader, Instant now) {
   look_after_readers_ = true;
   if (reader.endpoint != nullptr &&
       (reader.failed || !reader.flushing || now >= reader.leave_deadline)) {
+    MutexLock lock(&DescriptorTurn());
     reader.closing = CloseByForce(library_, std::exchange(reader.endpoint, nullptr));
+    library_.worker_progress(worker_.get());
   }
   if (reader.closing != nullptr &&
       library_.request_check_status(reader.closing) != UCS_INPROGRESS) {

@@ -75,6 +75,8 @@ class Reception {
     ucp_ep_h from = nullptr;
   };
 
+  // The worker, and where it can be reached.
+  absl::Status OpenDoor(const std::string& host);
   absl::Status Listen(const std::string& host);
   static void Called(ucp_conn_request_h caller, void* reception);
   void Accept(ucp_conn_request_h caller);

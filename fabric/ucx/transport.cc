@@ -1,6 +1,7 @@
 #include "fabric/ucx/transport.h"
 
 #include <netinet/in.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
@@ -36,45 +37,49 @@ bool AllAre(const std::string& transports, std::initializer_list<absl::string_vi
   return all;
 }
 
-// The posix transport of UCX 1.13 ends a reader that connects to a node that is gone: it follows a
-// pointer that was never set.
-absl::Status RefusePosix(const std::string& transports) {
-  for (absl::string_view name : absl::StrSplit(transports, ',')) {
+std::string NamedTransports(const TransportOptions& options) {
+  const char* const operators = getenv("UCX_TLS");
+  return options.transports.empty() && operators != nullptr ? operators : options.transports;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> UsableTransports(const std::string& named) {
+  if (named.empty()) return "^posix";
+  if (named.front() == '^') return absl::StrCat(named, ",posix");  // all but those
+  for (absl::string_view name : absl::StrSplit(named, ',')) {
+    if (name == "all") return "^posix";
     if (name != "posix" && name != "shm" && name != "sm" && name != "mm") continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "UCX transport \"", name, "\" is not safe in UCX 1.13: a reader ends with the ",
         "node that it reads; name tcp, sysv, rc or dc, or use the fabric mapped"));
   }
-  return absl::OkStatus();
+  return named;
 }
 
-}  // namespace
-
 absl::StatusOr<std::shared_ptr<Transport>> Transport::Open(const TransportOptions& options) {
-  if (absl::Status status = RefusePosix(options.transports); !status.ok()) return status;
+  const std::string named = NamedTransports(options);
+  auto usable = UsableTransports(named);
+  if (!usable.ok()) return usable.status();
   auto library = LoadLibucx();
   if (!library.ok()) return library.status();
   std::shared_ptr<Transport> transport(new Transport);
   transport->library_ = *library;
-  transport->name_ = options.transports.empty() ? "auto" : options.transports;
-  transport->offloaded_ = AllAre(options.transports, {"rc", "dc"});
-  transport->in_shared_memory_ =
-      AllAre(options.transports, {"sysv", "xpmem", "cma", "knem", "self"});
+  transport->name_ = named.empty() ? "auto" : named;
+  transport->offloaded_ = AllAre(named, {"rc", "dc"});
+  transport->in_shared_memory_ = AllAre(named, {"sysv", "xpmem", "cma", "knem", "self"});
   transport->uses_get_ = transport->offloaded_ || options.emulate_get;
-  if (absl::Status status = transport->OpenContext(options); !status.ok()) return status;
+  if (absl::Status status = transport->OpenContext(options, *usable); !status.ok()) return status;
   return transport;
 }
 
-absl::Status Transport::OpenContext(const TransportOptions& options) {
+absl::Status Transport::OpenContext(const TransportOptions& options, const std::string& usable) {
   ucp_config_t* raw = nullptr;
   if (ucs_status_t error = library_->config_read(nullptr, nullptr, &raw); error != UCS_OK) {
     return Failed("ucp_config_read", error);
   }
   const std::unique_ptr<ucp_config_t, ConfigRelease> config(raw, {library_});
-  ucs_status_t error = UCS_OK;
-  if (!options.transports.empty()) {
-    error = library_->config_modify(raw, "TLS", options.transports.c_str());
-  }
+  ucs_status_t error = library_->config_modify(raw, "TLS", usable.c_str());
   if (error == UCS_OK && !options.devices.empty()) {
     error = library_->config_modify(raw, "NET_DEVICES", options.devices.c_str());
   }

@@ -20,7 +20,7 @@
 namespace engram::fabric::ucx {
 
 struct TransportOptions {
-  // As UCX_TLS: "tcp", "sysv", "rc", "rc,tcp", ...; empty: UCX chooses.
+  // As UCX_TLS: "tcp", "sysv", "rc", "rc,tcp", ...; empty: those of $UCX_TLS, else UCX chooses.
   std::string transports = {};
   // As UCX_NET_DEVICES: "lo", "eth0", "mlx5_0:1", ...; "all": every one. Not used by sysv.
   std::string devices = "lo";
@@ -30,6 +30,11 @@ struct TransportOptions {
   // write all of the target's process, and a reader that dies in a read ends it.
   bool emulate_get = false;
 };
+
+// What UCX is told to use where `named` is wished for: never posix, also where UCX chooses. The
+// posix transport of UCX 1.13 ends a reader that connects to a node that is gone: it follows a
+// pointer that was never set. InvalidArgument: posix is named.
+absl::StatusOr<std::string> UsableTransports(const std::string& named);
 
 // Destroys with the library that made it.
 struct WorkerDestroy {
@@ -80,7 +85,7 @@ class Transport {
 
  private:
   Transport() = default;
-  absl::Status OpenContext(const TransportOptions& options);
+  absl::Status OpenContext(const TransportOptions& options, const std::string& usable);
 
   std::string name_;
   const Libucx* library_ = nullptr;

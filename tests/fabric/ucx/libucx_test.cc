@@ -57,6 +57,16 @@ TEST(TransportTest, RefusesTheTransportThatEndsAReaderWithItsNode) {
   }
 }
 
+TEST(TransportTest, LeavesThatTransportOutWhereUcxChooses) {
+  EXPECT_EQ(*UsableTransports(""), "^posix");
+  EXPECT_EQ(*UsableTransports("all"), "^posix");
+  EXPECT_EQ(*UsableTransports("^cuda"), "^cuda,posix");
+  EXPECT_EQ(*UsableTransports("rc,tcp"), "rc,tcp");
+  const auto opened = Transport::Open({});
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  EXPECT_EQ((*opened)->name(), "auto");
+}
+
 TEST(TransportTest, WithoutAnRdmaTransportReadsAreAskedFor) {
   const auto transport = Transport::Open({.transports = "tcp"});
   ASSERT_TRUE(transport.ok()) << transport.status();
