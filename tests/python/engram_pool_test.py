@@ -3,7 +3,6 @@
 usage: engram_pool_test.py BIN_DIR [unittest options]
 """
 import ctypes
-import importlib.metadata
 import os
 import pathlib
 import signal
@@ -18,8 +17,10 @@ import numpy as np
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "integration")]
 import engram_pool  # noqa: E402
+import package_test  # noqa: E402
 from checkpoint import Checkpoint  # noqa: E402
 from engram_pool._abi import TableInfo, library  # noqa: E402
+from package_test import python  # noqa: E402
 from pool import Pool, wait_until  # noqa: E402
 
 BIN_DIR = None
@@ -30,11 +31,6 @@ POISON = np.concatenate([np.full(256, 0x7F, np.uint8), np.full(8, 0xFF, np.uint8
 def trace(name, first, count):
     done = subprocess.run(["zstd", "-dc", TRACES / f"tokens_{name}.u32.zst"], check=True, capture_output=True)
     return np.frombuffer(done.stdout, "<u4")[first:first + count].astype(np.int64)
-
-
-def python(code, **environment):
-    return subprocess.run([sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True,
-                          timeout=60)
 
 
 class LegacyDLPack:
@@ -67,64 +63,16 @@ def setUpModule():
                         raw_vocab=2000, prefix="", nested=False, files=1, seed=6)
     for name, checkpoint in (("wide@1", WIDE), ("narrow@2", NARROW)):
         POOL.ok("load", "table", name, "--checkpoint", checkpoint.path, "--shard-bytes", "1MiB", "--wait", "--timeout", "60s")
+    package_test.POOL, package_test.ENDPOINT, package_test.WIDE = POOL, ENDPOINT, WIDE
 
 
-class WheelTest(unittest.TestCase):
-    def test_one_wheel_serves_every_python_and_carries_what_the_library_links(self):
-        wheel = importlib.metadata.distribution("engram-pool")
-        self.assertRegex(wheel.read_text("WHEEL"), r"Tag: py3-none-manylinux\w+")
-        self.assertEqual(engram_pool.__version__, wheel.version)
-        carried = [pathlib.Path(file).name for file in wheel.files if "engram_pool.libs" in str(file)]
-        for name in ("libgrpc++", "libgrpc", "libprotobuf", "libabsl_synchronization", "libssl"):
-            self.assertTrue(any(file.startswith(name + "-") for file in carried), f"{name} is not in {sorted(carried)}")
+# Of this module, so that they run while its pool does.
+class WheelTest(package_test.WheelTest):
+    pass
 
-    def test_no_shared_library_of_the_system_that_another_wheel_may_carry_is_loaded(self):
-        done = python("import engram_pool; print(open('/proc/self/maps').read())")
-        self.assertEqual(done.returncode, 0, done.stderr)
-        loaded = {line.split()[-1] for line in done.stdout.splitlines() if "/" in line}
-        foreign = [path for path in loaded if any(word in path for word in ("libgrpc", "libprotobuf", "libabsl"))
-                   and "engram_pool.libs" not in path]
-        self.assertEqual(foreign, [])
 
-    def test_libfabric_is_loaded_when_ofi_is_asked_for_and_takes_no_signal_handler(self):
-        code = ("import engram_pool, sys, faulthandler\n"
-                "def state():\n"
-                "    caught = [line for line in open('/proc/self/status') if line.startswith('SigCgt')]\n"
-                "    return caught, any('libfabric' in line for line in open('/proc/self/maps'))\n"
-                "for fabric in ('mapped', 'stream', 'ofi'):\n"
-                f"    with engram_pool.connect({ENDPOINT!r}, fabric=fabric) as pool:\n"
-                "        pool.table('wide@1').read_rows([1])\n"
-                "        print(fabric, *state())\n")
-        done = python(code)
-        self.assertEqual(done.returncode, 0, done.stderr)
-        mapped, stream, ofi = (line.split(" ", 1)[1] for line in done.stdout.splitlines())
-        self.assertEqual((mapped, stream), (mapped, mapped))
-        self.assertEqual(ofi, mapped.replace("False", "True"))
-        files = [str(file) for file in importlib.metadata.distribution("engram-pool").files]
-        self.assertEqual([file for file in files if "fabric" in file or "psm" in file], [])
-
-    def test_a_missing_library_is_named_with_the_next_step(self):
-        done = python("import engram_pool", ENGRAM_LIBRARY="/nowhere/libengram.so")
-        self.assertIn("ImportError: engram_pool needs libengram.so, but /nowhere/libengram.so is not there", done.stderr)
-        self.assertIn("pip install", done.stderr)
-
-    def test_a_library_that_is_none_is_named_with_the_reason(self):
-        wrong = POOL.path / "wrong.so"
-        wrong.write_bytes(b"no library")
-        self.assertIn(f"ImportError: engram_pool cannot load {wrong}", python("import engram_pool", ENGRAM_LIBRARY=str(wrong)).stderr)
-
-    def test_grpc_and_protobuf_of_other_wheels_live_in_the_same_process_in_both_orders(self):
-        others = ("import grpc; from google.protobuf import struct_pb2\n"
-                  "message = struct_pb2.Struct(); message['a'] = 1.5; message.ParseFromString(message.SerializeToString())\n"
-                  "assert message['a'] == 1.5\n"
-                  "channel = grpc.insecure_channel(endpoint); grpc.channel_ready_future(channel).result(timeout=20)\n")
-        ours = ("import engram_pool; pool = engram_pool.connect(endpoint); table = pool.table('wide@1')\n"
-                "print(table.read_rows([5]).tobytes().hex())\n")
-        for first, second in ((others, ours), (ours, others)):
-            done = python(f"endpoint = {ENDPOINT!r}\n" + first + second + first.replace("import grpc; ", "") + "print('end')")
-            self.assertEqual(done.returncode, 0, done.stderr)
-            self.assertIn(WIDE.whole_table()[5].tobytes().hex(), done.stdout)
-            self.assertTrue(done.stdout.endswith("end\n"), done.stdout)
+class LifetimeTest(package_test.LifetimeTest):
+    pass
 
 
 class ReadTest(unittest.TestCase):
@@ -452,38 +400,6 @@ class ErrorTest(unittest.TestCase):
                 pass
         self.pool.close()
         return 0
-
-
-class LifetimeTest(unittest.TestCase):
-    """Each in a process of its own: gRPC ends a process whose objects end in the wrong order."""
-
-    LOOP = ("import engram_pool, random, threading\n"
-            "def once(close=True):\n"
-            "    pool = engram_pool.connect({endpoint!r}); table = pool.table('narrow@2')\n"
-            "    table.read_rows([random.randrange(table.rows)])\n"
-            "    if close: pool.close()\n"
-            "    return pool, table\n"
-            "def loop(times): [once() for _ in range(times)]\n")
-
-    def lives(self, code):
-        done = python(self.LOOP.format(endpoint=ENDPOINT) + code + "print('end')\n")
-        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "end\n", ""))
-
-    def test_pools_are_opened_and_closed_many_times(self):
-        self.lives("loop(200)\n")
-
-    def test_pools_are_opened_and_closed_by_many_threads(self):
-        self.lives("threads = [threading.Thread(target=loop, args=(25,)) for _ in range(8)]\n"
-                   "for thread in threads: thread.start()\n"
-                   "for thread in threads: thread.join()\n")
-
-    def test_the_interpreter_exits_while_pools_are_open(self):
-        self.lives("kept = [once(close=False) for _ in range(4)]\n")
-
-    def test_the_interpreter_exits_while_threads_open_and_read(self):
-        self.lives("import time\n"
-                   "for _ in range(4): threading.Thread(target=loop, args=(10**6,), daemon=True).start()\n"
-                   "time.sleep(0.3)\n")
 
 
 class ZKilledNodeTest(unittest.TestCase):
