@@ -228,7 +228,9 @@ class Prefetcher {
   std::uint32_t pending_layers_ = 0;
   std::uint64_t settled_ = 0;
   Instant next_due_ = Instant::max();  // when Overdue has something to do
+  // Of one Submit; members, because filling them in anew costs as much as a small step.
   std::array<StepLayer, kMaxLayers> token_layers_;
+  std::array<ReadPart, kMaxLayers> whole_parts_;
   SubmitStatus refusal_ = SubmitStatus::kStarted;
   absl::Status bad_tokens_;
 };

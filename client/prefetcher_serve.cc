@@ -18,8 +18,11 @@ void Prefetcher::Progress() {
 }
 
 void Prefetcher::Gather(Instant now) {
-  for (std::uint32_t slot = 0; slot < flights_.size(); ++slot) {
-    if (flights_[slot].active) GatherFlight(static_cast<RowReader::Slot>(slot), now);
+  std::uint32_t left = flying_;
+  for (std::uint32_t slot = 0; left > 0; ++slot) {
+    if (!flights_[slot].active) continue;
+    --left;
+    GatherFlight(static_cast<RowReader::Slot>(slot), now);
   }
 }
 

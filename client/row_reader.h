@@ -206,6 +206,9 @@ class RowReader {
   explicit RowReader(const Options& options);
   absl::Status OpenQueues();
   absl::Status OpenSlots();
+  template <class Do>
+  void ForActive(Do one);
+  void KeepTime(Request& request, Instant now);
 
   // Ids -> rows with routes (row_resolve.cc).
   void Resolve(Request& request, Part& part, const ReadPart& from);
@@ -281,6 +284,7 @@ class RowReader {
   QuiescenceReader passes_;
   std::vector<std::unique_ptr<Queue>> queues_;      // one per fabric of the options
   std::vector<std::unique_ptr<Request>> requests_;  // one per slot
+  std::uint32_t active_ = 0;                        // of them, not collected yet
   std::vector<std::uint32_t> group_counts_;
   std::vector<std::uint32_t> sorted_;
   std::vector<std::uint64_t> seen_;  // duplicates: generation << 32 | position

@@ -166,6 +166,16 @@ SharedPrefetcher::Outcome SharedPrefetcher::OutcomeOf(Ticket ticket, std::uint32
   return outcome;
 }
 
+bool SharedPrefetcher::AllReady(Ticket ticket) {
+  Lock();
+  const std::uint32_t count = prefetcher_->layers(ticket);
+  bool ready = count > 0;
+  for (std::uint32_t i = 0; i < count && ready; ++i)
+    ready = prefetcher_->State(ticket, i) == LayerState::kReady;
+  Unlock();
+  return ready;
+}
+
 std::uint32_t SharedPrefetcher::layers(Ticket ticket) {
   Lock();
   const std::uint32_t count = prefetcher_->layers(ticket);
@@ -189,8 +199,7 @@ template <class Ready>
 bool SharedPrefetcher::WaitFor(Ready ready, Instant until) {
   Lock();
   bool is_ready = ready(*prefetcher_);
-  do {
-    if (is_ready) break;
+  while (!is_ready) {
     if (serving_ || has_poller_) {
       Sleep(ready, until);
     } else {
@@ -199,7 +208,8 @@ bool SharedPrefetcher::WaitFor(Ready ready, Instant until) {
       serving_ = false;
     }
     is_ready = ready(*prefetcher_);
-  } while (clock_.Now() < until);
+    if (!is_ready && clock_.Now() >= until) break;
+  }
   Unlock();
   return is_ready;
 }
@@ -224,6 +234,8 @@ void SharedPrefetcher::Sleep(Ready ready, Instant until) {
 template <class Ready>
 void SharedPrefetcher::Serve(Ready ready, Instant until) {
   std::uint64_t events = prefetcher_->events();
+  prefetcher_->Progress();
+  if (ready(*prefetcher_)) return;  // mapped rows are there by now
   Instant now = clock_.Now();
   Instant spin_from = now;
   for (;;) {

@@ -1,7 +1,6 @@
 // A Prefetcher that many threads may use. Who makes the reads go on is chosen once:
 //   - the callers: a thread that waits serves everybody's steps meanwhile, one thread at a time,
-//   the
-//     others sleep; nothing happens while nobody waits or polls;
+//     the others sleep; nothing happens while nobody waits or polls;
 //   - a poller: a thread of this object serves while anything is outstanding and sleeps otherwise,
 //     so that late layers are hedged, and counted, while the engine computes.
 // The serving thread holds the lock only between looks: another thread gets it at once. Layers,
@@ -48,6 +47,7 @@ class SharedPrefetcher {
   void Cancel(Ticket ticket, std::uint32_t layer);
   void CancelAll(Ticket ticket);
   void Release(Ticket ticket);
+  bool AllReady(Ticket ticket);  // there are layers, and every one is ready
   Outcome OutcomeOf(Ticket ticket, std::uint32_t layer);
   std::uint32_t layers(Ticket ticket);
   // look(const ReadPart&, bool pending) at the layer's rows (Prefetcher::Rows), if there is such a
