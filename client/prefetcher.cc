@@ -132,7 +132,8 @@ WorstRow Prefetcher::Worst(Ticket ticket, std::uint32_t index) const {
   for (std::uint32_t at = 0; at < layer.rows; ++at) {
     const ReadStatus status = layer.part.row_status[at];
     if (weight(status) <= weight(worst.status)) continue;
-    worst = {status, RowId(IdAt(layer.part, at) + layer.part.first_row)};
+    const ReadPart& part = layer.part;
+    worst = {status, RowId(IdAt(part, at) + part.first_row), part.first_row, part.row_limit};
   }
   return worst;
 }
@@ -321,10 +322,9 @@ bool Prefetcher::StartWhole(std::uint32_t index) {
       layers[at] = layers[at - 1];
     layers[at] = static_cast<std::uint8_t>(i);
   }
-  std::array<ReadPart, kMaxLayers> parts;
-  for (std::uint32_t i = 0; i < count; ++i) parts[i] = work.layers[layers[i]].part;
+  for (std::uint32_t i = 0; i < count; ++i) whole_parts_[i] = work.layers[layers[i]].part;
   ReadRequest request;
-  request.parts = {parts.data(), count};
+  request.parts = {whole_parts_.data(), count};
   request.deadline = work.deadline;
   request.lane = LaneOf(work.kind);
   request.destination = work.destination;

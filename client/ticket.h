@@ -41,6 +41,8 @@ enum class LayerState : std::uint8_t {
 struct WorstRow {
   ReadStatus status = ReadStatus::kOk;  // kOk: none failed
   RowId row;                            // of the whole table
+  std::uint64_t first_row = 0;          // what its id counted from, and how many ids there are
+  std::uint64_t row_limit = 0;
 };
 
 }  // namespace engram::client

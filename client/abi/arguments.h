@@ -128,9 +128,11 @@ struct StepPlace {
 absl::Status CheckPlace(const StepPlace& place, std::size_t out_bytes);
 // The output of `part` = block `block` of the layout.
 void PlacePart(const StepPlace& place, std::uint32_t block, ReadPart* part);
-// layer_rows[at] of a step that is submitted at `now`.
+// layer_rows[at] of a step that is submitted at `now`. InvalidArgument names the first row that
+// does not exist, unless rows like that are to fail one by one.
 absl::StatusOr<StepLayer> TakeLayer(const TableShape& shape, const engram_layer_rows* layer_rows,
-                                    std::uint32_t at, Instant now, const StepPlace& place);
+                                    std::uint32_t at, Instant now, const StepPlace& place,
+                                    bool fail_bad_ids = false);
 
 engram_status StatusOf(const absl::Status& status);
 

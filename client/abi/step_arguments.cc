@@ -10,11 +10,12 @@ namespace {
 
 // One entry of step->layer_rows, and how its mistakes are told.
 struct Entry {
-  std::string what;
+  std::uint32_t at = 0;
   engram_layer_rows rows{};
 
+  std::string what() const { return absl::StrCat("step->layer_rows[", at, "]"); }
   absl::Status Invalid(const std::string& why) const {
-    return absl::InvalidArgumentError(absl::StrCat(what, why));
+    return absl::InvalidArgumentError(absl::StrCat(what(), why));
   }
 };
 
@@ -28,16 +29,16 @@ bool Extent(const engram_layer_rows& rows, std::uint32_t row_bytes, std::size_t*
 }
 
 absl::Status TakeEntry(const engram_layer_rows* layer_rows, std::uint32_t at, Entry* entry) {
-  entry->what = absl::StrCat("step->layer_rows[", at, "]");
+  entry->at = at;
   // The array's stride is the size that its first entry says.
   if (absl::Status status = CheckStructSize("step->layer_rows", layer_rows->struct_size);
       !status.ok())
     return status;
-  const auto* first = reinterpret_cast<const char*>(layer_rows);
-  return TakeStruct(
-      entry->what.c_str(),
-      reinterpret_cast<const engram_layer_rows*>(first + at * layer_rows->struct_size), false,
-      &entry->rows);
+  const auto* given = reinterpret_cast<const engram_layer_rows*>(
+      reinterpret_cast<const char*>(layer_rows) + at * layer_rows->struct_size);
+  absl::Status status = TakeStruct("", given, false, &entry->rows);
+  // Its name costs an allocation: only where it is told.
+  return status.ok() ? status : TakeStruct(entry->what().c_str(), given, false, &entry->rows);
 }
 
 // Where the ids are and what they count from.
@@ -209,7 +210,8 @@ absl::StatusOr<StepKind> TakeKind(std::uint32_t kind) {
 }
 
 absl::StatusOr<StepLayer> TakeLayer(const TableShape& shape, const engram_layer_rows* layer_rows,
-                                    std::uint32_t at, Instant now, const StepPlace& place) {
+                                    std::uint32_t at, Instant now, const StepPlace& place,
+                                    bool fail_bad_ids) {
   Entry entry;
   if (absl::Status status = TakeEntry(layer_rows, at, &entry); !status.ok()) return status;
   engram_layer_rows& rows = entry.rows;
@@ -232,7 +234,7 @@ absl::StatusOr<StepLayer> TakeLayer(const TableShape& shape, const engram_layer_
   if (status.ok())
     status = place.layout == nullptr ? TakeOutput(shape, entry, &part)
                                      : TakePlace(shape, place, at, entry, &part);
-  if (status.ok()) status = CheckIds(shape, entry, part);
+  if (status.ok() && !fail_bad_ids) status = CheckIds(shape, entry, part);
   if (!status.ok()) return status;
   return layer;
 }

@@ -238,13 +238,14 @@ absl::Status SubmitTokens(engram_prefetcher& prefetcher, const engram_step& step
 absl::Status SubmitRows(engram_prefetcher& prefetcher, const engram_step& step, const Place& place,
                         engram::client::StepKind kind, Ticket* ticket) {
   const engram::Instant now = engram::SystemClock::Get().Now();
-  std::array<StepLayer, kMaxLayers> layers;
+  // Filling it in anew costs as much as a small step.
+  static thread_local std::array<StepLayer, kMaxLayers> layers;
   if (step.layers > layers.size())
     return absl::InvalidArgumentError(
         absl::StrCat("step->layers is ", step.layers, "; the limit is ", layers.size()));
   for (std::uint32_t i = 0; i < step.layers; ++i) {
-    auto layer =
-        args::TakeLayer(prefetcher.table->shape, step.layer_rows, i, now, place.step_place());
+    auto layer = args::TakeLayer(prefetcher.table->shape, step.layer_rows, i, now,
+                                 place.step_place(), step.fail_bad_ids == 1);
     if (!layer.ok()) return layer.status();
     layers[i] = *layer;
   }
@@ -261,6 +262,9 @@ absl::Status CheckStep(const engram_prefetcher& prefetcher, const engram_step& s
   if ((step.tokens == nullptr) == (step.layer_rows == nullptr))
     return absl::InvalidArgumentError(
         "a step has either tokens or layer_rows; set one of them and leave the other NULL");
+  if (step.fail_bad_ids > 1)
+    return absl::InvalidArgumentError(
+        absl::StrCat("step->fail_bad_ids is ", step.fail_bad_ids, "; it is 0 or 1"));
   const std::string& uid = prefetcher.table->uid;
   if (step.table_uid != nullptr && uid.compare(step.table_uid) != 0)
     return absl::FailedPreconditionError(absl::StrCat(
@@ -343,6 +347,7 @@ absl::Status Wait(engram_prefetcher& prefetcher, Ticket ticket, std::int32_t lay
     return ResultOf(prefetcher, ticket, static_cast<std::uint32_t>(layer));
   }
   steps.WaitAll(ticket, until);
+  if (steps.AllReady(ticket)) return absl::OkStatus();
   const std::uint32_t layers = steps.layers(ticket);
   if (layers == 0) return ResultOf(prefetcher, ticket, 0);
   for (std::uint32_t i = 0; i < layers; ++i) {

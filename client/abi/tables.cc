@@ -79,6 +79,15 @@ absl::Status Pending(const engram_table& table, char* name, std::size_t bytes) {
   return absl::OkStatus();
 }
 
+absl::Status PendingFd(const engram_table& table, int* fd) {
+  if (fd == nullptr) return absl::InvalidArgumentError("fd is NULL");
+  *fd = -1;
+  auto descriptor = table.table->PendingDescriptor();
+  if (!descriptor.ok()) return descriptor.status();
+  *fd = *descriptor;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<engram_table>> Adopt(engram_table* table,
                                                     const engram_table_options* options) {
   if (absl::Status status = args::Check(table); !status.ok()) return status;
@@ -250,6 +259,10 @@ void engram_table_close(engram_table* table) { args::Close(table); }
 
 engram_status engram_table_pending(const engram_table* table, char* name, size_t bytes) {
   return args::Call(table, [&] { return Pending(*table, name, bytes); });
+}
+
+engram_status engram_table_pending_fd(const engram_table* table, int* fd) {
+  return args::Call(table, [&] { return PendingFd(*table, fd); });
 }
 
 engram_status engram_table_adopt(engram_table* table, const engram_table_options* options,

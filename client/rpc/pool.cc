@@ -62,7 +62,10 @@ absl::StatusOr<std::unique_ptr<Table>> Pool::OpenTable(const std::string& name,
     if (!made.ok()) return made.status();
     state->addressing = *std::move(made);
   }
-  core_->AddTable(state->record.uid, state->read_table->layout.shards(), &state->board);
+  core_->AddTable(state->record.uid, state->read_table->layout.shards(), &state->board,
+                  [raw = state.get()](const ShardMap& map) {
+                    raw->moved.Set(raw->PendingIn(map).has_value());
+                  });
   core_->heat().Add(state.get(), [raw = state.get()] { return raw->TakeHeat(); });
   if (absl::Status status = core_->AwaitRoutes(name, state->board, deadline); !status.ok())
     return status;

@@ -108,6 +108,8 @@ class Table {
   // map says so. Nothing switches by itself: the caller opens the alias anew between two steps and
   // closes this table when its last step is done.
   std::optional<TableName> Pending() const;
+  // Readable for as long as something is pending; the table's own, to be polled only.
+  absl::StatusOr<int> PendingDescriptor() const;
   // As it was opened: NAME@VERSION or NAME@ALIAS.
   const TableName& asked() const;
   const TableSpec& spec() const { return record().spec; }

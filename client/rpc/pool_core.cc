@@ -297,13 +297,16 @@ absl::StatusOr<TokenMap> PoolCore::FetchTokenMap(const std::string& digest) {
 
 // ---- what others ask ----
 
-void PoolCore::AddTable(const TableUid& uid, std::uint32_t shards, RouteBoard* board) {
+void PoolCore::AddTable(const TableUid& uid, std::uint32_t shards, RouteBoard* board,
+                        OnMap on_map) {
   loop_->Do([&] {
     keeper_->AddBoard(board, uid, shards);
     OpenTable& table = tables_[board];
     table.uid = uid;
     table.shards = shards;
+    table.on_map = std::move(on_map);
     WantNodes(table);
+    table.on_map(*follower_.map());
     Pump();
   });
 }

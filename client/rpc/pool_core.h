@@ -43,7 +43,9 @@ class PoolCore {
   absl::StatusOr<TokenMap> FetchTokenMap(const std::string& digest);
 
   // Keeps `board` published until RemoveTable, and sessions open with the nodes of the table.
-  void AddTable(const TableUid& uid, std::uint32_t shards, RouteBoard* board);
+  // `on_map` gets the map that there is, and each that comes, on the loop's thread.
+  using OnMap = std::function<void(const ShardMap&)>;
+  void AddTable(const TableUid& uid, std::uint32_t shards, RouteBoard* board, OnMap on_map);
   void RemoveTable(RouteBoard* board);
   // Waits until every shard has a route; Unavailable says which nodes are missing and why.
   absl::Status AwaitRoutes(const std::string& name, const RouteBoard& board, Instant deadline);
@@ -63,6 +65,7 @@ class PoolCore {
   struct OpenTable {
     TableUid uid;
     std::uint32_t shards = 0;
+    OnMap on_map;
     std::set<NodeId> nodes;  // that the map says serve it
   };
   struct NodeEntry {

@@ -10,8 +10,6 @@
 namespace engram::client {
 namespace {
 
-// A node that just opened a session but whose fabric does not answer holds up the loop this long.
-
 // Whoever closes the pool waits for those that are not done.
 template <class Stream>
 void EndLater(std::shared_ptr<Stream> stream, std::vector<std::shared_ptr<Stream>>* ending) {
@@ -82,9 +80,12 @@ void PoolCore::Subscribe(const MapFollower::Subscribe& subscribe) {
 void PoolCore::UseMap(std::shared_ptr<const ShardMap> map) {
   {
     MutexLock lock(&mutex_);
-    map_ = std::move(map);
+    map_ = map;
   }
-  for (auto& [board, table] : tables_) WantNodes(table);
+  for (auto& [board, table] : tables_) {
+    WantNodes(table);
+    table.on_map(*map);
+  }
 }
 
 void PoolCore::WantNodes(OpenTable& table) {

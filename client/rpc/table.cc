@@ -126,16 +126,30 @@ absl::Status Table::State::Read(Desk& desk, std::span<const ReadPart> parts, Ins
       worst_position = i;
     }
   }
-  return Explain(RowId(IdAt(*worst_part, worst_position) + worst_part->first_row), worst, failure);
+  return Explain({worst, RowId(IdAt(*worst_part, worst_position) + worst_part->first_row),
+                  worst_part->first_row, worst_part->row_limit},
+                 failure);
 }
 
-absl::Status Table::State::Explain(RowId id, ReadStatus status, const ReadFailure& failure) const {
-  const ShardLayout& layout = read_table->layout;
-  std::string what = absl::StrCat("row ", id.value(), " of table ", record.name.Full());
-  if (status == ReadStatus::kInvalid)
-    return absl::InvalidArgumentError(
-        absl::StrCat(what, " does not exist: the table has rows 0 to ", layout.rows() - 1));
-  absl::StrAppend(&what, " (shard ", layout.Locate(id).shard.value(), ")");
+// By the numbers that the caller counts in.
+absl::Status Table::State::NoSuchRow(const WorstRow& worst) const {
+  std::string where = absl::StrCat("table ", record.name.Full());
+  const std::vector<std::uint32_t>& layers = record.spec.addressing.layers;
+  for (std::size_t i = 0; i < layers.size() && layers.size() > 1; ++i) {
+    if (record.spec.LayerFirstRow(layers[i]) == worst.first_row &&
+        record.spec.LayerRows(layers[i]) == worst.row_limit)
+      where = absl::StrCat("layer index ", i, " of ", where);
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("there is no row ", worst.row.value() - worst.first_row, ": ", where,
+                   " has rows 0 to ", worst.row_limit == 0 ? 0 : worst.row_limit - 1));
+}
+
+absl::Status Table::State::Explain(const WorstRow& worst, const ReadFailure& failure) const {
+  if (worst.status == ReadStatus::kInvalid) return NoSuchRow(worst);
+  const std::string what =
+      absl::StrCat("row ", worst.row.value(), " of table ", record.name.Full(), " (shard ",
+                   read_table->layout.Locate(worst.row).shard.value(), ")");
   std::string who;
   if (!failure.node.name.empty()) {
     who = absl::StrCat("; node ", failure.node.name, ": ", std::string(Name(failure.status)));
@@ -147,7 +161,7 @@ absl::Status Table::State::Explain(RowId id, ReadStatus status, const ReadFailur
         absl::StrAppend(&who, "; node ", node.node.name, ": ", node.last_error.message());
     }
   }
-  switch (status) {
+  switch (worst.status) {
     case ReadStatus::kCorrupt:
       return absl::DataLossError(
           absl::StrCat(what, " failed its seal on every replica that was asked", who));
@@ -156,7 +170,7 @@ absl::Status Table::State::Explain(RowId id, ReadStatus status, const ReadFailur
       return absl::DeadlineExceededError(absl::StrCat(what, " was not read in time", who));
     default:
       return absl::UnavailableError(
-          absl::StrCat(what, " cannot be read: ", std::string(Name(status)), who));
+          absl::StrCat(what, " cannot be read: ", std::string(Name(worst.status)), who));
   }
 }
 
@@ -166,13 +180,15 @@ Table::~Table() = default;
 const TableRecord& Table::record() const { return state_->record; }
 const TableName& Table::asked() const { return state_->asked; }
 
-std::optional<TableName> Table::Pending() const {
-  if (state_->asked == state_->record.name) return std::nullopt;
-  const std::shared_ptr<const ShardMap> map = state_->core->map();
-  const MapTable* named = map->FindAlias(state_->asked);
-  if (named == nullptr || named->uid == state_->record.uid) return std::nullopt;
+std::optional<TableName> Table::State::PendingIn(const ShardMap& map) const {
+  if (asked == record.name) return std::nullopt;
+  const MapTable* named = map.FindAlias(asked);
+  if (named == nullptr || named->uid == record.uid) return std::nullopt;
   return named->name;
 }
+
+std::optional<TableName> Table::Pending() const { return state_->PendingIn(*state_->core->map()); }
+absl::StatusOr<int> Table::PendingDescriptor() const { return state_->moved.Descriptor(); }
 
 const ShardLayout& Table::layout() const { return state_->read_table->layout; }
 const Addressing* Table::addressing() const { return state_->addressing.get(); }
@@ -264,7 +280,7 @@ absl::StatusOr<std::unique_ptr<SharedPrefetcher>> Table::OpenPrefetcher(
 }
 
 absl::Status Table::Explain(const WorstRow& row, const ReadFailure& failure) const {
-  return state_->Explain(row.row, row.status, failure);
+  return state_->Explain(row, failure);
 }
 
 absl::StatusOr<std::unique_ptr<Destination>> Table::RegisterDestination(

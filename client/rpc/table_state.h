@@ -2,10 +2,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "client/route_board.h"
+#include "client/rpc/alias_event.h"
 #include "client/rpc/heat_reporter.h"
 #include "client/rpc/pool.h"
 #include "client/rpc/pool_core.h"
@@ -38,7 +40,10 @@ struct Table::State {
   TakenHeat TakeHeat();
   // One request of at most the desk's size.
   absl::Status Read(Desk& desk, std::span<const ReadPart> parts, Instant deadline);
-  absl::Status Explain(RowId id, ReadStatus status, const ReadFailure& failure) const;
+  absl::Status Explain(const WorstRow& worst, const ReadFailure& failure) const;
+  absl::Status NoSuchRow(const WorstRow& worst) const;
+  // As Table::Pending, by that map.
+  std::optional<TableName> PendingIn(const ShardMap& map) const;
 
   const std::shared_ptr<PoolCore> core;
   const TableRecord record;
@@ -47,6 +52,7 @@ struct Table::State {
   TokenMap token_map;
   std::unique_ptr<Addressing> addressing;
   RouteBoard board;
+  AliasEvent moved;
 
   Mutex mutex;
   std::vector<std::unique_ptr<Desk>> desks ABSL_GUARDED_BY(mutex);  // idle

@@ -56,6 +56,7 @@ TEST(AbiTest, NullHandlesAreInvalidArguments) {
             ENGRAM_INVALID_ARGUMENT);
   EXPECT_EQ(engram_table_unregister_destination(nullptr, 1), ENGRAM_INVALID_ARGUMENT);
   EXPECT_EQ(engram_table_pending(nullptr, nullptr, 0), ENGRAM_INVALID_ARGUMENT);
+  EXPECT_EQ(engram_table_pending_fd(nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);
   EXPECT_EQ(engram_table_adopt(nullptr, nullptr, &table), ENGRAM_INVALID_ARGUMENT);
   EXPECT_STREQ(engram_last_error(), "table is NULL");
   engram_prefetcher_close(nullptr);

@@ -147,6 +147,18 @@ class StepsTest(unittest.TestCase):
                 ("no layer 3; its layers are .1, 14.", lambda: table.prefetch([1]).wait(layer=3))):
             self.refused(engram_pool.InvalidArgument, words, call)
 
+    def test_an_id_beyond_its_layer_may_fail_alone(self):
+        rows = self.table.addresses(TOKENS)
+        rows[2, 1, 5] = self.table.layers[1].rows
+        with self.table.prefetch_rows(rows, fail_bad_ids=True, timeout=10) as step:
+            np.testing.assert_array_equal(step.wait(layer=1)[:, 0], self.want[:, 0])
+            self.refused(engram_pool.InvalidArgument, f"there is no row {rows[2, 1, 5]}: layer index 1 of table small@1",
+                         lambda: step.wait(layer=14))
+            want = self.want.copy()
+            want[2, 1, 5] = POISON
+            np.testing.assert_array_equal(step.rows, want)
+            self.assertEqual(np.flatnonzero(step.row_status(14)).tolist(), [2 * 24 + 5])
+
     def test_other_threads_run_while_a_step_is_waited_for(self):
         ticks, stop = [], threading.Event()
         thread = threading.Thread(target=lambda: [ticks.append(1) for _ in iter(lambda: stop.wait(0.001), True)])
@@ -193,8 +205,15 @@ class VersionsTest(unittest.TestCase):
             first, second = pool.table("small@1").read(TOKENS), pool.table("small@2").read(TOKENS)
             live = pool.table("small@live")
             self.assertEqual((live.name, live.pending, live.adopt()), ("small@1", None, False))
-            POOL.ok("set", "alias", "small@live", "small@2")
-            self.assertTrue(wait_until(lambda: live.pending == "small@2"))
+
+            async def both():
+                waiting = [asyncio.create_task(live.moved()) for _ in range(2)]
+                await asyncio.sleep(0)
+                POOL.ok("set", "alias", "small@live", "small@2")
+                return await asyncio.wait_for(asyncio.gather(*waiting), 20)
+
+            self.assertEqual(asyncio.run(both()), ["small@2", "small@2"])
+            self.assertEqual(live.pending, "small@2")
             np.testing.assert_array_equal(live.read(TOKENS), first)
             step = live.prefetch(TOKENS, timeout=10)
             self.assertTrue(live.adopt())

@@ -70,6 +70,7 @@ StepReads::Started AbiReads::Submit(const Step& step, Ticket* ticket) {
   out.layer_rows = layers_.data();
   out.timeout_ns = FromNow(step.deadline, now);
   out.destination = landing_;
+  out.fail_bad_ids = 1;  // a kernel cannot refuse a token: one request's must not cost the others
   switch (engram_prefetcher_submit(prefetcher_, &out, &*free)) {
     case ENGRAM_OK: break;
     case ENGRAM_RESOURCE_EXHAUSTED: *free = 0; return Started::kBusy;

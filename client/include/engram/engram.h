@@ -135,6 +135,9 @@ ENGRAM_API void engram_table_close(engram_table* table);
  * enough for every name. */
 #define ENGRAM_NAME_BYTES 128
 ENGRAM_API engram_status engram_table_pending(const engram_table* table, char* name, size_t bytes);
+/* The same as an event: *fd is readable (poll, epoll, select) for as long as something is pending.
+ * Poll it only, neither read nor close it; it goes with the table. On failure *fd is -1. */
+ENGRAM_API engram_status engram_table_pending_fd(const engram_table* table, int* fd);
 /* Opens what is pending; `table` stays open and readable until the caller closes it, once its last
  * step is done. The adopted version must have the spec_digest of `table` unless `options` expects
  * another one. FAILED_PRECONDITION: nothing is pending. On failure *adopted is NULL. */
@@ -409,7 +412,8 @@ typedef struct engram_step {
                             when the prefetcher is another's */
   uint32_t
       slot; /* 0, or where: layout, out, out_bytes and destination are the slot's, and 0 here */
-  uint32_t reserved;
+  uint32_t fail_bad_ids; /* 0: a row id beyond its layer refuses the step. 1, for ids that nobody
+                            could look at before: only that row fails, poisoned and marked */
 } engram_step;
 
 /* A step slot: a place that is checked once and used by one step after the other. */
@@ -428,7 +432,8 @@ ENGRAM_API engram_status engram_prefetcher_add_slot(engram_prefetcher* prefetche
 
 /* RESOURCE_EXHAUSTED, busy: every step is in use, or the slot's last step is not released. The
  * output must stay until the step is released. Ids and tokens outside the table or the vocabulary:
- * INVALID_ARGUMENT, nothing is read. */
+ * INVALID_ARGUMENT names the first, its place and the limit, and nothing is read, but see
+ * fail_bad_ids. */
 ENGRAM_API engram_status engram_prefetcher_submit(engram_prefetcher* prefetcher,
                                                   const engram_step* step, engram_ticket* ticket);
 /* `layer` -1: every layer. OK: all rows are there. DEADLINE_EXCEEDED: not yet (the reads go on), or

@@ -165,6 +165,12 @@ class Table {
     if (name[0] == '\0') return std::nullopt;
     return std::string(name);
   }
+  // Readable for as long as something is pending; the table's own, to be polled only.
+  int pending_fd() const {
+    int fd = -1;
+    detail::Check(engram_table_pending_fd(table_.get(), &fd));
+    return fd;
+  }
   // Opens what is pending; this table stays open until it is destroyed.
   Table Adopt() const {
     engram_table* adopted = nullptr;
@@ -321,6 +327,12 @@ class Prefetcher {
     engram_layer_state state = ENGRAM_LAYER_UNKNOWN;
     detail::Check(engram_prefetcher_poll(prefetcher_.get(), ticket, layer, &state, nullptr));
     return state;
+  }
+  // Whether the layer missed its needed_in_ns.
+  bool Late(engram_ticket ticket, std::uint32_t layer) {
+    int late = 0;
+    detail::Check(engram_prefetcher_poll(prefetcher_.get(), ticket, layer, nullptr, &late));
+    return late != 0;
   }
   // One engram_row_status a row of a layer that is not pending, [token][column].
   std::vector<std::uint8_t> RowStatus(engram_ticket ticket, std::uint32_t layer) {

@@ -88,7 +88,7 @@ class Step(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("kind", c.c_uint32), ("layers", c.c_uint32), ("tokens", c.c_void_p),
                 ("out", c.c_void_p), ("out_bytes", c.c_size_t), ("needed_in_ns", c.c_void_p),
                 ("layer_rows", c.c_void_p), ("timeout_ns", c.c_uint64), ("layout", c.c_void_p),
-                ("destination", c.c_uint64), ("table_uid", c.c_char_p), ("slot", c.c_uint32), ("reserved", c.c_uint32)]
+                ("destination", c.c_uint64), ("table_uid", c.c_char_p), ("slot", c.c_uint32), ("fail_bad_ids", c.c_uint32)]
 
 
 class Stats(Sized):
@@ -149,6 +149,7 @@ def _load():
         "engram_table_register_destination": (c.c_int, [handle, c.c_void_p, c.c_size_t, c.POINTER(c.c_uint64)]),
         "engram_table_unregister_destination": (c.c_int, [handle, c.c_uint64]),
         "engram_table_pending": (c.c_int, [handle, c.c_char_p, c.c_size_t]),
+        "engram_table_pending_fd": (c.c_int, [handle, c.POINTER(c.c_int)]),
         "engram_table_adopt": (c.c_int, [handle, c.POINTER(TableOptions), out]),
     }
     for name, (result, arguments) in prototypes.items():

@@ -1,4 +1,5 @@
 """Table: NumPy in, NumPy out."""
+import asyncio
 import ctypes as c
 import os
 import weakref
@@ -54,6 +55,21 @@ class Table:
         name = c.create_string_buffer(NAME_BYTES)
         self._version.call(library.engram_table_pending, name, NAME_BYTES)
         return name.value.decode() or None
+
+    async def moved(self):
+        """Returns `pending` as soon as something is; no thread waits and nothing is asked over the network meanwhile."""
+        loop = asyncio.get_running_loop()
+        while (name := self.pending) is None:
+            fd, ready = c.c_int(), loop.create_future()
+            self._version.call(library.engram_table_pending_fd, c.byref(fd))
+            own = os.dup(fd.value)  # others may wait, too, and the table may be closed
+            loop.add_reader(own, lambda ready=ready: ready.done() or ready.set_result(None))
+            try:
+                await ready
+            finally:
+                loop.remove_reader(own)
+                os.close(own)
+        return name
 
     def adopt(self, *, spec_digest=None, content_digest=None, timeout=None):
         """Goes over to what is pending, between two steps; False if nothing is.
@@ -140,16 +156,19 @@ class Table:
         request.needed_in_ns = c.addressof(needed) if needed is not None else None
         return Step(self._version, [x.layer for x in self.layers], request, rows, timeout, result)
 
-    def prefetch_rows(self, rows, *, out=None, kind="decode", needed_in=None, timeout=None, layout=None, destination=None):
+    def prefetch_rows(self, rows, *, out=None, kind="decode", needed_in=None, timeout=None, layout=None, destination=None,
+                      fail_bad_ids=False):
         """As prefetch, by row ids [T, layers, columns] of each layer's own table; int32 or int64, any strides; -1 = zeros.
 
         With a layout, the ids are those of all columns, of which it takes its own. Without, there may be any number of
-        columns, and the step's rows are uint8 [T, layers, columns, row_bytes].
+        columns, and the step's rows are uint8 [T, layers, columns, row_bytes]. An id beyond its layer raises
+        InvalidArgument here; with fail_bad_ids only its row fails, poisoned and marked, and `wait` raises it.
         """
         needed = _needed_in(needed_in, self.layers)
         arguments = RowArguments(rows, range(len(self.layers)), needed)
         result, rows = self._output(out, layout, destination, arguments.tokens, arguments.columns)
         request = self._request(kind, result, layout, destination, timeout)
+        request.fail_bad_ids = int(bool(fail_bad_ids))
         if layout is None:
             arguments.land(result, self.row_bytes)
             request.out, request.out_bytes = None, 0

@@ -1,4 +1,5 @@
 // The C++ face of the library against a real pool.
+#include <poll.h>
 #include <engram/engram.hpp>
 
 #include <algorithm>
@@ -39,6 +40,7 @@ TEST(CppTest, ReadsStepsIntoTheSlotsOfADestination) {
   const std::vector<std::int64_t> rows = table.Addresses(input);
   for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
     EXPECT_EQ(steps.State(ticket, layer), ENGRAM_LAYER_READY);
+    EXPECT_FALSE(steps.Late(ticket, layer)) << "no time was given";
     const std::vector<std::uint8_t> status = steps.RowStatus(ticket, layer);
     EXPECT_EQ(std::count(status.begin(), status.end(), ENGRAM_ROW_OK), 3 * 6);
     for (std::size_t token = 0; token < 3; ++token) {
@@ -61,6 +63,8 @@ TEST(CppTest, ReadsStepsIntoTheSlotsOfADestination) {
             std::string::npos)
       << metrics;
   EXPECT_EQ(table.pending(), std::nullopt);
+  pollfd event{table.pending_fd(), POLLIN, 0};
+  EXPECT_EQ(poll(&event, 1, 0), 0);
 }
 
 TEST(CppTest, FailuresAreErrorsWithTheirStatus) {

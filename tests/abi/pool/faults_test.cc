@@ -255,8 +255,10 @@ TEST(StepFaultsTest, AForkedChildIsToldInEveryCall) {
     engram_prefetcher* prefetcher = nullptr;
     engram_table* table = nullptr;
     char name[ENGRAM_NAME_BYTES];
+    int fd = -1;
     const engram_status got[] = {
         engram_table_pending(opened.table, name, sizeof name),
+        engram_table_pending_fd(opened.table, &fd),
         engram_table_adopt(opened.table, nullptr, &table),
         engram_prefetcher_hint_tokens(opened.prefetcher, &one.tokens, nullptr),
         engram_prefetcher_submit(opened.prefetcher, &one.step, &number),

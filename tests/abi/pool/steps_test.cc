@@ -152,6 +152,45 @@ TEST(StepsTest, IdsOfAColumnMajorArrayAreTakenByTheirStrides) {
               0);
 }
 
+TEST(StepsTest, AnIdBeyondItsLayerRefusesTheStepOrFailsAlone) {
+  Opened opened;
+  const std::uint64_t first = opened.FirstRow(1);
+  const auto beyond = static_cast<std::int32_t>(first);  // both layers have about as many rows
+  const std::int32_t ids[] = {5, 2 * beyond, -1, 6};
+  std::vector<std::byte> out(4 * kRowBytes);
+  auto rows = Sized<engram_layer_rows>();
+  rows.ids = ids;
+  rows.runs = 2;
+  rows.columns = 2;
+  rows.layer_index = 1;
+  rows.out = out.data();
+  rows.out_bytes = out.size();
+  auto step = Sized<engram_step>();
+  step.layer_rows = &rows;
+  step.layers = 1;
+  engram_ticket ticket = 0;
+  const std::string row = std::to_string(ids[1]);
+  ExpectFails(
+      engram_prefetcher_submit(opened.Steps(), &step, &ticket), ENGRAM_INVALID_ARGUMENT,
+      ("asks for row " + row + " (run 0, column 1); layer index 1 of table small@1").c_str());
+  step.fail_bad_ids = 2;
+  ExpectFails(engram_prefetcher_submit(opened.Steps(), &step, &ticket), ENGRAM_INVALID_ARGUMENT,
+              "fail_bad_ids is 2; it is 0 or 1");
+  step.fail_bad_ids = 1;
+  ticket = opened.Submit(step);
+  ExpectFails(
+      engram_prefetcher_wait(opened.Steps(), ticket, 0, 5 * kSecond), ENGRAM_INVALID_ARGUMENT,
+      ("there is no row " + row + ": layer index 1 of table small@1 has rows 0 to").c_str());
+  std::uint8_t status[4];
+  ExpectOk(engram_prefetcher_row_status(opened.Steps(), ticket, 0, status, 4, nullptr));
+  EXPECT_THAT(status, testing::ElementsAre(ENGRAM_ROW_OK, ENGRAM_ROW_FAILED, ENGRAM_ROW_SKIPPED,
+                                           ENGRAM_ROW_OK));
+  EXPECT_EQ(std::memcmp(&out[0], Golden(first + 5).data(), kRowBytes), 0);
+  EXPECT_EQ(out[kRowBytes], std::byte{0x7f}) << "poison";
+  EXPECT_EQ(out[2 * kRowBytes], std::byte{0});
+  EXPECT_EQ(std::memcmp(&out[3 * kRowBytes], Golden(first + 6).data(), kRowBytes), 0);
+}
+
 TEST(StepsTest, ASlotIsUsedByOneStepAfterTheOther) {
   Opened opened;
   auto layout = Sized<engram_layout>();

@@ -1,4 +1,6 @@
 // Versions through the C ABI against a real pool: what open checks, and how an alias is followed.
+#include <poll.h>
+
 #include <chrono>
 #include <thread>
 
@@ -21,11 +23,9 @@ std::string Pending(const engram_table* table) {
   return name;
 }
 
-// The map's watcher hears of it soon.
-void AwaitPending(const engram_table* table, const std::string& wanted) {
-  for (int i = 0; i < 500 && Pending(table) != wanted; ++i)
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  EXPECT_EQ(Pending(table), wanted);
+bool IsReadable(int fd, int timeout_ms) {
+  pollfd one{fd, POLLIN, 0};
+  return poll(&one, 1, timeout_ms) == 1;
 }
 
 engram_table_info InfoOf(const engram_table* table) {
@@ -64,8 +64,15 @@ TEST(VersionsTest, AnAliasIsFollowedOnlyWhenTheCallerAdopts) {
     engram_table* next = nullptr;
     ExpectFails(engram_table_adopt(live.table, nullptr, &next), ENGRAM_FAILED_PRECONDITION,
                 "there is nothing to adopt: table small@1 was opened as small@live");
+    int moved = -1, same = -1;
+    ExpectOk(engram_table_pending_fd(live.table, &moved));
+    ExpectOk(engram_table_pending_fd(live.table, &same));
+    EXPECT_EQ(moved, same);
+    EXPECT_FALSE(IsReadable(moved, 0));
     ASSERT_EQ(Engramctl("set alias small@live 2"), 0);
-    AwaitPending(live.table, "small@2");
+    ASSERT_TRUE(IsReadable(moved, 5'000)) << "the map stream brings it";
+    EXPECT_EQ(Pending(live.table), "small@2");
+    EXPECT_TRUE(IsReadable(moved, 0)) << "as long as it is pending";
     PackedStep before({1, 2, 3});
     ExpectOk(engram_prefetcher_wait(live.Steps(), live.Submit(before.step), -1, 5 * kSecond));
     EXPECT_TRUE(before.IsGolden(live)) << "nothing switched by itself";
@@ -94,7 +101,10 @@ TEST(VersionsTest, AnAliasIsFollowedOnlyWhenTheCallerAdopts) {
     engram_prefetcher_close(steps);
     engram_table_close(next);
     ASSERT_EQ(Engramctl("set alias small@live 1"), 0);
+    for (int i = 0; i < 500 && IsReadable(moved, 0); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(Pending(live.table), "") << "back where it was";
+    EXPECT_FALSE(IsReadable(moved, 0));
   }
   ASSERT_EQ(Engramctl("delete alias small@live --yes"), 0);
   Opened opened;
