@@ -4,6 +4,8 @@
 // the synthetic function of the table's seed. Thread-confined: call from the owner thread only.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -73,5 +75,25 @@ absl::StatusOr<std::unique_ptr<ReadPath>> RawSocket(const BenchTable& table, Soc
 // a forked target that waits in fi_cq_sread. Unavailable names the provider.
 absl::StatusOr<std::unique_ptr<ReadPath>> BareFiRead(BenchTable& table, const std::string& provider,
                                                      std::uint32_t segments);
+
+// The target of a bare ucp_get loop: a forked process that only makes progress. UCX does not
+// survive a fork: fork before this process uses it.
+struct UcpTarget {
+  // Unavailable: UCX is not there, or cannot use the transports.
+  static absl::StatusOr<std::shared_ptr<const UcpTarget>> Fork(BenchTable& table,
+                                                               const std::string& transports);
+  UcpTarget() = default;
+  ~UcpTarget();
+  UcpTarget(const UcpTarget&) = delete;
+  UcpTarget& operator=(const UcpTarget&) = delete;
+
+  pid_t server = -1;
+  std::string transports;               // as UCX_TLS
+  std::vector<std::byte> address, key;  // of its worker and of the table
+  std::uint64_t base = 0;
+  std::uint32_t stride = 0, row_bytes = 0;
+};
+// One ucp_get a row; where no NIC serves gets UCX emulates them.
+absl::StatusOr<std::unique_ptr<ReadPath>> BareUcpGet(std::shared_ptr<const UcpTarget> target);
 
 }  // namespace engram::bench

@@ -102,12 +102,52 @@ absl::Status MeasurePairing(Scene& scene, const Pairing& pairing) {
   return absl::OkStatus();
 }
 
+constexpr const char* kUcxTransports[] = {"tcp", "sysv"};
+
+std::string UcxFigure(const std::string& transports) {
+  return absl::StrCat("ucx_", transports, "_read");
+}
+
+// Targets of the floors, before this process uses UCX.
+using UcpTargets = std::map<std::string, std::shared_ptr<const UcpTarget>>;
+UcpTargets ForkUcpTargets(const BenchOptions& options, BenchTable& table) {
+  UcpTargets targets;
+  for (const std::string transports : kUcxTransports) {
+    const std::string figure = UcxFigure(transports);
+    if (!Wanted(options, figure) && !options.only.starts_with(figure)) continue;
+    auto forked = UcpTarget::Fork(table, transports);
+    if (forked.ok()) {
+      targets[transports] = *std::move(forked);
+    } else {
+      std::fprintf(stderr, "  ucx is left out: %s\n",
+                   std::string(forked.status().message()).c_str());
+    }
+  }
+  return targets;
+}
+
+absl::Status MeasureUcx(Scene& scene, const UcpTargets& targets) {
+  for (const auto& [transports, target] : targets) {
+    if (absl::Status ok = scene.ServeOverUcx(transports); !ok.ok()) return ok;
+    const Pairing pairing{
+        UcxFigure(transports),
+        kSealedTable,
+        FabricKind::kUcx,
+        [target = target](BenchTable&, std::uint32_t) { return BareUcpGet(target); },
+        {1},
+        {}};
+    if (absl::Status ok = MeasurePairing(scene, pairing); !ok.ok()) return ok;
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RunPool(const BenchOptions& options) {
   auto opened = Scene::Open(options);
   if (!opened.ok()) return opened.status();
   Scene& scene = **opened;
+  const UcpTargets targets = ForkUcpTargets(options, *scene.rows);
   if (Wanted(options, "addressing_us_per_token")) {
     auto addressing = MeasureAddressing(options);
     if (!addressing.ok()) return addressing.status();
@@ -116,6 +156,7 @@ absl::Status RunPool(const BenchOptions& options) {
   for (const Pairing& pairing : Pairings(options)) {
     if (absl::Status ok = MeasurePairing(scene, pairing); !ok.ok()) return ok;
   }
+  if (absl::Status ok = MeasureUcx(scene, targets); !ok.ok()) return ok;
   if (Wanted(options, "load_vs_dd")) {
     auto load = MeasureLoad(options);
     if (!load.ok()) return load.status();

@@ -25,12 +25,16 @@ struct Scene {
   // A table of 2.1 GiB of rows, 0.2 GiB with `quick`.
   static absl::StatusOr<std::unique_ptr<Scene>> Open(const BenchOptions& options);
 
+  // Another pool, with the sealed table only, whose node serves over ucx with these transports.
+  absl::Status ServeOverUcx(const std::string& transports);
+
   int rounds() const { return options.quick ? 3 : 5; }
   Duration budget() const { return std::chrono::milliseconds(options.quick ? 20 : 150); }
   // Prints the figures, and writes them where the options say.
   absl::Status Report() const;
 
   BenchOptions options;
+  std::string ucx_transports;
   std::unique_ptr<LocalPool> pool;
   std::unique_ptr<BenchTable> rows;
   std::vector<Figure> figures;

@@ -29,6 +29,7 @@ client::Step TwoLayers(std::span<const RowId> ids, std::byte* out, const TableSh
 }
 
 absl::Status Outcome(client::SharedPrefetcher& prefetcher, client::Ticket ticket) {
+  if (prefetcher.AllReady(ticket)) return absl::OkStatus();
   for (std::uint32_t layer = 0; layer < TimedStep::kLayers; ++layer) {
     const auto outcome = prefetcher.OutcomeOf(ticket, layer);
     if (outcome.state == client::LayerState::kReady) continue;
