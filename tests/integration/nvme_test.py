@@ -1,4 +1,4 @@
-"""Pool nodes with an nvme tier alone: rows from the device, damaged blocks, a node killed in the middle of a load.
+"""Pool nodes with memory whose table lies in the nvme tier: rows from the device, damaged blocks, a node killed in the middle of a load.
 
 usage: nvme_test.py BIN_DIR
 """
@@ -28,7 +28,7 @@ def spec(vocab):
 
 
 class NvmePool:
-    """A controller and nodes that have no memory for replicas; their directories lie beside the build, on a disk."""
+    """A controller and nodes that serve over every fabric; their directories lie beside the build, on a disk."""
 
     def __init__(self, nodes):
         self.work = pathlib.Path(tempfile.mkdtemp(prefix="nvme-pool-", dir=BIN_DIR.parent))
@@ -56,8 +56,8 @@ class NvmePool:
         self.programs[name] = Program(self.work / f"{name}.log", *command)
 
     def start_node(self, name):
-        self.start(name, BIN_DIR / "engram-poolserver", "--node-id", name, "--controller", self.endpoint, "--memory", "0",
-                   "--nvme-dir", self.work / name, "--nvme", "512MiB", "--nvme-cache", "4MiB", "--fabrics", "stream",
+        self.start(name, BIN_DIR / "engram-poolserver", "--node-id", name, "--controller", self.endpoint, "--memory", "64MiB",
+                   "--nvme-dir", self.work / name, "--nvme", "512MiB", "--nvme-cache", "4MiB",
                    "--scrub-rate", "0", "--metrics-listen", f"127.0.0.1:{self.metrics[name]}")
 
     def logs(self):
@@ -81,6 +81,13 @@ class NvmePool:
         page = urllib.request.urlopen(f"http://127.0.0.1:{self.metrics[node]}/metrics", timeout=5).read().decode()
         return float(re.search(rf"^{name}(?:{{[^}}]*}})? (\S+)$", page, re.M).group(1))
 
+    def damage(self, node):
+        for file in self.files(node, ".rows"):
+            with open(file, "r+b") as rows:
+                for block in range(1, 20):
+                    rows.seek(block * BLOCK + 100)
+                    rows.write(os.urandom(8))
+
     def files(self, node, ending):
         return sorted((self.work / node).glob(f"*{ending}"))
 
@@ -97,15 +104,20 @@ class NvmeTest(unittest.TestCase):
             self.assertIn("nvme", pool.ok("get", "replicas", "-o", "wide"))
             self.assertEqual(len(pool.files("n1", ".rows")), len(pool.files("n2", ".rows")))
             self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "2000"))
-            for file in pool.files("n1", ".rows"):
-                with open(file, "r+b") as rows:
-                    for block in range(1, 20):
-                        rows.seek(block * BLOCK + 100)
-                        rows.write(os.urandom(8))
+            pool.damage("n1")
             self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "8000"))
             self.assertGreater(pool.metric("n1", "engram_nvme_block_errors_total"), 0, "no damaged block was read")
             self.assertEqual(pool.metric("n2", "engram_nvme_block_errors_total"), 0)
             self.assertGreater(pool.metric("n2", "engram_nvme_rows_total"), 0)
+
+    def test_a_damaged_block_of_the_only_replica_is_a_failure_that_names_node_and_row(self):
+        with NvmePool(["n1"]) as pool:
+            pool.load("t@1", 2000, "--wait", "--timeout", "60s")
+            pool.damage("n1")
+            done = pool.run("verify", "table", "t@1", "--sample", "8000")
+            self.assertNotEqual(done.returncode, 0, done.stdout)
+            self.assertNotIn("wrong", done.stdout + done.stderr, "a row was read")
+            self.assertRegex(done.stderr, r"(?s)row \d+.*n1|n1.*row \d+")
 
     def test_a_node_killed_in_the_middle_of_a_load_leaves_nothing_that_serves(self):
         with NvmePool(["n1"]) as pool:

@@ -35,8 +35,10 @@ class SharedDevice(unittest.TestCase):
         self.work = tempfile.TemporaryDirectory(prefix="engram-device-", dir="/dev/shm")
         self.path = pathlib.Path(self.work.name)
         self.device = f"file:{self.path / 'device'}"
-        with open(self.path / "device", "wb") as file:
-            file.truncate(96 * MIB)
+        self.more = f"file:{self.path / 'more'}"
+        for device in ("device", "more"):
+            with open(self.path / device, "wb") as file:
+                file.truncate(96 * MIB)
         (self.path / "spec.json").write_text('{"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1, 14], "seed": 7}')
         self.processes = []
         self.env = dict(os.environ, ENGRAM_DAX_DEVICES=self.device, ENGRAM_CONTEXT=str(self.path / "context.yaml"))
@@ -123,6 +125,19 @@ class SharedDevice(unittest.TestCase):
         self.verify()
         third.send_signal(signal.SIGTERM)
         self.assertEqual(third.wait(timeout=20), 0)
+
+    def test_two_devices_are_one_tier_for_sealed_tables(self):
+        self.device = self.env["ENGRAM_DAX_DEVICES"] = f"{self.device},{self.more}"
+        self.serving_node("node-a")
+        done = self.ctl("load", "table", "bare@1", "--synthetic", self.path / "spec.json", "--seal", "none", "--wait", "--timeout", "20s",
+                        check=False)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("is not sealed", done.stdout + done.stderr)
+        for table in ("rows@1", "rows@2"):
+            self.ctl("load", "table", table, "--synthetic", self.path / "spec.json", "--wait")
+            self.ctl("verify", "table", table, "--sample", 1000, "--fabric", "mapped")
+        for device in ("device", "more"):
+            self.assertGreater((self.path / device).stat().st_blocks, 1000, f"no rows lie on {device}")
 
     def test_what_cannot_work_is_refused_with_the_reason(self):
         self.assertIn("add mapped", self.start_and_fail("--fabrics", "stream"))
