@@ -227,9 +227,15 @@ def judge(replicas):
     return problems
 
 
-def leftovers(data_dir):
-    """Processes or shared memory that mention the demo's folder."""
-    found = []
+def shared_memory():
+    """What lies in shared memory: files of /dev/shm and segments of System V."""
+    segments = pathlib.Path("/proc/sysvipc/shm").read_text(encoding="ascii").splitlines()[1:]
+    return {str(path) for path in pathlib.Path("/dev/shm").iterdir()} | {f"segment {line.split()[1]}" for line in segments}
+
+
+def leftovers(data_dir, shared_before):
+    """Processes that mention the demo's folder, and shared memory that was not there before."""
+    found = [f"shared memory {name}" for name in sorted(shared_memory() - shared_before)]
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -244,6 +250,7 @@ def run(options, work):
     pool = Pool(bin_dir, work / "pool")
     facts, events = {}, []
     check_room(work)
+    shared_before = shared_memory()
     with pages.reserved(NODES * 400, screen) as page_note:
         facts["pages"] = page_note
         try:
@@ -270,7 +277,7 @@ def run(options, work):
         finally:
             screen.clear()
             pool.down()
-    left = leftovers(work)
+    left = leftovers(work, shared_before)
     problems = judge(replicas) + left
     report.print_table(facts, replicas, events)
     path = pathlib.Path(options.report)

@@ -35,6 +35,9 @@ def reserved(count, screen):
         yield note
     finally:
         _write(before)
+        if _read() != before:
+            screen.step("huge pages")
+            screen.done(f"{_read() - before} more than before are still in use: {SETTING} should be {before}")
 
 
 def main():

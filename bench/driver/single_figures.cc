@@ -16,6 +16,7 @@ namespace engram::bench {
 namespace {
 
 constexpr std::uint32_t kTokens = 4096;
+constexpr std::uint64_t kSample = 100'000;  // rows of a loaded table that are looked at
 
 absl::StatusOr<std::unique_ptr<Addressing>> RealGeometry() {
   EngramGeometry geometry;  // DeepSeek-V4.1-Flash
@@ -79,6 +80,7 @@ absl::StatusOr<Figure> MeasureLoad(const BenchOptions& options) {
   const bool cold = DropCaches();
   const Clock& clock = SystemClock::Get();
   std::vector<double> ratios;
+  std::uint64_t verified = 0;
   // The first round is not counted: on a virtual machine it is the first to touch the memory, and
   // waits for the host to find the pages.
   for (int round = 0; round < 4; ++round) {
@@ -97,6 +99,9 @@ absl::StatusOr<Figure> MeasureLoad(const BenchOptions& options) {
     auto loaded = (*pool)->Ctl({"load", "table", name, "--checkpoint", checkpoint, "--wait"});
     if (!loaded.ok()) return loaded.status();
     if (round > 0) ratios.push_back(Seconds(dd) / Seconds(clock.Now() - begin));
+    auto right = (*pool)->Ctl({"verify", "table", name, "--sample", absl::StrCat(kSample)});
+    if (!right.ok()) return right.status();
+    verified += kSample;
     auto deleted = (*pool)->Ctl({"delete", "table", name, "--yes"});
     if (!deleted.ok()) return deleted.status();
     auto gone = (*pool)->Ctl({"wait", "table", name, "--for", "deleted", "--timeout", "30s"});
@@ -108,6 +113,7 @@ absl::StatusOr<Figure> MeasureLoad(const BenchOptions& options) {
       cold ? "dd bs=8M iflag=direct, caches dropped" : "dd bs=8M iflag=direct, caches not dropped";
   figure.goal = 0.8;
   figure.seed = options.seed;
+  figure.rows_verified = verified;
   Summarise(ratios, &figure);
   return figure;
 }

@@ -3,7 +3,7 @@ packages_build=(
   g++ cmake ninja-build ccache pkg-config python3 git
   libgrpc++-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev prometheus-cpp-dev
   libabsl-dev libssl-dev libsqlite3-dev libicu-dev libcli11-dev libyaml-cpp-dev nlohmann-json3-dev
-  libfabric-dev libucx-dev libnuma-dev liburing-dev libzstd-dev libgtest-dev libgmock-dev libbenchmark-dev
+  libfabric-dev libucx-dev libnuma-dev liburing-dev libzstd-dev libgtest-dev libgmock-dev
 )
 packages_test=(
   clang-14 clang-format-14 clang-tidy-14 libclang-rt-14-dev iproute2 strace zstd jq python3-venv patchelf etcd-server etcd-client openssl iptables fio

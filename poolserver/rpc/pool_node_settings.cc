@@ -55,7 +55,8 @@ std::vector<Setting> FabricSettings() {
       Setting::List("fabrics", "auto",
                     "Fabrics to serve on: mapped, stream, ofi, ucx; auto is mapped and stream."),
       Setting::Text("stream_listen", "127.0.0.1:0",
-                    "HOST:PORT of the stream fabric; port 0 takes a free one."),
+                    "HOST:PORT of the stream fabric, port 0 takes a free one; or unix:PATH, "
+                    "for readers of this host."),
       Setting::Text("stream_advertise", "",
                     "HOST or HOST:PORT of the stream fabric that clients are told (empty: the host "
                     "of --advertise, else as listened)."),

@@ -1,4 +1,5 @@
 // The C ABI as a caller meets it without a pool: bad arguments end in statuses, never in a crash.
+#include <dlfcn.h>
 #include <engram/engram.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,6 +9,8 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
+#include <iterator>
 #include <string>
 #include <thread>
 
@@ -16,6 +19,20 @@
 namespace {
 
 using ::testing::HasSubstr;
+
+// What loading the library alone has made, counted before main.
+struct AtStart {
+  long threads = std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+  int (*grpc_is_initialized)() = reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT,
+                                                                   "grpc_is_initialized"));
+  int grpc = grpc_is_initialized == nullptr ? -1 : grpc_is_initialized();
+};
+const AtStart at_start;
+
+TEST(AbiTest, LoadingItStartsNeitherAThreadNorGrpc) {
+  EXPECT_EQ(at_start.threads, 1);
+  EXPECT_EQ(at_start.grpc, 0) << "-1: gRPC is not a library that can be asked";
+}
 
 TEST(AbiTest, NullHandlesAreInvalidArguments) {
   EXPECT_EQ(engram_table_get_info(nullptr, nullptr), ENGRAM_INVALID_ARGUMENT);

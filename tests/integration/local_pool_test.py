@@ -5,7 +5,9 @@ usage: local_pool_test.py BIN_DIR
 import os
 import pathlib
 import signal
+import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -114,8 +116,21 @@ class LocalPoolTest(unittest.TestCase):
         refused = pool.run("delete", "table", "small@1")
         self.assertEqual(refused.returncode, 2)
         self.assertIn("--yes", refused.stderr)
-        pool.ok("delete", "table", "small@1", "--yes")
+        # Readers lose the table and never see a wrong row; then its memory is free.
+        reader = subprocess.Popen([pool.bin_dir / "engramctl", "verify", "table", "small@1", "--sample", "100000000"], env=pool.env,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        time.sleep(3)
+        self.assertIn("--force", pool.run("delete", "table", "small@1", "--yes").stderr)
+        pool.ok("delete", "table", "small@1", "--yes", "--force")
         pool.ok("wait", "table", "small@1", "--for", "deleted", "--timeout", "60s")
+        said = reader.communicate(timeout=60)[0]
+        self.assertNotEqual(reader.returncode, 0, said)
+        self.assertRegex(said, r"after [1-9]\d* rows")
+        self.assertNotIn("is wrong", said)
+
+        def allocated():  # as of each node's last heartbeat
+            return sum(int(tier.get("allocatedBytes", 0)) for node in pool.json("get", "nodes")["nodes"] for tier in node["tiers"])
+        self.assertTrue(wait_until(lambda: allocated() == 0), f"{allocated()} bytes are still allocated")
         self.assertEqual(pool.run("describe", "table", "small@1").returncode, 3)
 
     def check_down(self, pool):

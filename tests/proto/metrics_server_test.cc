@@ -7,6 +7,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "tests/scrape.h"
+
 namespace engram::wire {
 namespace {
 
@@ -31,17 +33,6 @@ int Connect(int port) {
   if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) return fd;
   close(fd);
   return -1;
-}
-
-std::string Scrape(int port) {
-  const int fd = Connect(port);
-  const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
-  EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
-  std::string text;
-  char piece[4096];
-  for (ssize_t got; (got = read(fd, piece, sizeof piece)) > 0;) text.append(piece, got);
-  close(fd);
-  return text;
 }
 
 TEST(MetricsServer, ServesWhatIsCollectedUntilItIsStopped) {

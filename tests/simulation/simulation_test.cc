@@ -29,7 +29,7 @@ std::uint64_t SeedsWithAWrongRow(std::uint64_t count, Seals seals, const Rules& 
 }
 
 TEST(Simulation, DeliversNoWrongRowAndServesAgainAfterEveryTrouble) {
-  const Seeds seeds = SeedsToRun(60);
+  const Seeds seeds = SeedsToRun(200);
   Results all;
   for (std::uint64_t seed = seeds.first; seed <= seeds.last; ++seed) {
     const ScenarioOutcome outcome = RunScenario({.seed = seed});

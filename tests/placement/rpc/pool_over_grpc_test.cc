@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "tests/placement/rpc/grpc_pool.h"
+#include "tests/scrape.h"
 
 namespace engram::placement {
 namespace {
@@ -134,6 +135,18 @@ TEST_F(PoolOverGrpcTest, ErrorsOfAStartNameWhatIsWrong) {
               HasSubstr("--insecure-listen"));
   EXPECT_THAT(std::string(Start({"--dead-after=1s"}).status().message()),
               HasSubstr("heartbeat_every"));
+}
+
+TEST_F(PoolOverGrpcTest, MetricsHaveTheirPromisedNames) {
+  auto server = Start();
+  ASSERT_TRUE(server.ok());
+  const std::string text = Scrape((*server)->metrics_port());
+  for (const char* name : {"engram_build_info{", "engram_map_epoch ", "engram_placement_leader 1",
+                           "engram_moves_total{kind=\"load\",result=\"ok\"} 0",
+                           "engram_move_bytes_total 0", "engram_shards_under_replicated 0",
+                           "engram_plan_seconds_count", "# TYPE engram_table_state"}) {
+    EXPECT_THAT(text, HasSubstr(name));
+  }
 }
 
 TEST_F(PoolOverGrpcTest, StopsWithStreamsOpen) {

@@ -4,8 +4,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -24,6 +22,7 @@
 #include "fabric/stream/stream_fabric.h"
 #include "proto/convert.h"
 #include "tests/poolserver/nvme/shard_on_disk.h"
+#include "tests/scrape.h"
 
 namespace engram::poolserver {
 namespace {
@@ -439,23 +438,6 @@ TEST_F(PoolNodeTest, GarbageOnASessionEndsThatStreamOnly) {
   EXPECT_EQ(status.node(), "n1");
   EXPECT_EQ(status.incarnation(), Controller::kIncarnation.value());
   EXPECT_EQ(status.not_ready_reason(), "no replica is serving");
-}
-
-std::string Scrape(int port) {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in to{};
-  to.sin_family = AF_INET;
-  to.sin_port = htons(static_cast<std::uint16_t>(port));
-  to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  std::string text;
-  if (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) {
-    const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
-    EXPECT_EQ(write(fd, request.data(), request.size()), static_cast<ssize_t>(request.size()));
-    char piece[4096];
-    for (ssize_t got; (got = read(fd, piece, sizeof piece)) > 0;) text.append(piece, got);
-  }
-  close(fd);
-  return text;
 }
 
 TEST_F(PoolNodeTest, ASecondTierIsReportedGrantedAndRead) {
