@@ -45,7 +45,7 @@ class Arena final : public TierStore {
     // while another is filled, large enough that a table has few.
     std::uint64_t slab_bytes = std::uint64_t{256} << 20;
     std::string capacity_setting = "--memory";  // what messages tell the operator to raise
-    std::uint64_t read_bytes_per_second = 0;    // as the operator says; 0: not measured
+    std::uint64_t read_bytes_per_second = 0;    // of rows, by all readers; 0: not known
   };
   // Slabs are made (and populated) by Next, one at a time: the places of one call lie in one slab,
   // unless they are reused ones.

@@ -10,12 +10,15 @@
 #include "absl/time/time.h"
 #include "engram/settings/units.h"
 #include "engram/shard_layout.h"
+#include "poolserver/tier_source.h"
 
 namespace engram::poolserver {
 namespace {
 
 // How often the kernel is asked whether readers let go of memory that was given back.
 constexpr Duration kCapacityEvery = std::chrono::seconds(1);
+// Enough that one tier is read while the other is written.
+constexpr std::uint32_t kMoveThreads = 3;
 
 PullMeans Stoppable(PullMeans pulling, const std::atomic<bool>* stopping) {
   pulling.stopping = stopping;
@@ -47,6 +50,8 @@ NodeLoop::NodeLoop(const NodeOptions& options, const Loader::Options& loading, c
               [this](const Loader::Summary& done) { outlets_.say(Describe("loaded", done)); }),
       puller_({1, loading.stripe_bytes, loading.checkpoints, "pull"}, tiers, PostEnded(),
               [this](const Loader::Summary& done) { outlets_.say(Describe("pulled", done)); }),
+      mover_({kMoveThreads, loading.stripe_bytes, loading.checkpoints, "move"}, tiers, PostEnded(),
+             [this](const Loader::Summary& done) { outlets_.say(Describe("moved", done)); }),
       memory_duty_("duty/memory"),
       inspect_duty_("duty/inspect"),
       scrub_duty_("duty/scrub"),
@@ -68,6 +73,7 @@ void NodeLoop::Stop() {
   scrub_duty_.Stop();
   pulls_stopping_ = true;
   puller_.Stop();
+  mover_.Stop();
   loader_.Stop();
 }
 
@@ -158,6 +164,7 @@ void NodeLoop::Do(DisallowReplicas& action) { exposure_->Disallow(action.token, 
 
 void NodeLoop::Do(StartLoad& action) {
   tables_.try_emplace(action.table.uid, std::make_shared<const SeenTable>(action.table));
+  if (action.from) return StartMove(action);
   outlets_.say(absl::StrCat(
       "loading ", action.shards.size(), " shards of ", action.table.name.Full(),
       action.source ? absl::StrCat(" from node ", action.source->node.name) : std::string()));
@@ -184,10 +191,27 @@ void NodeLoop::Do(StartLoad& action) {
                    tier = action.tier] { loader_.Start(table, shards, tier); });
 }
 
+void NodeLoop::StartMove(const StartLoad& action) {
+  outlets_.say(absl::StrCat("moving ", action.shards.size(), " shards of ",
+                            action.table.name.Full(), " from ", std::string(Name(*action.from)),
+                            " to ", std::string(Name(action.tier))));
+  memory_duty_.Do([this, action] {
+    mover_.Start(action.table, action.shards, action.tier,
+                 [this, table = action.table,
+                  from = *action.from]() -> absl::StatusOr<std::unique_ptr<LoadSource>> {
+                   auto store = tiers_->Find(from);
+                   if (!store.ok()) return store.status();
+                   return std::make_unique<TierSource>(table, *store, pulling_.rate, clock_,
+                                                       &pulls_stopping_);
+                 });
+  });
+}
+
 void NodeLoop::Do(StopLoad& action) {
   memory_duty_.Do([this, shard = action.shard] {
     loader_.Cancel(shard);
     puller_.Cancel(shard);
+    mover_.Cancel(shard);
   });
 }
 

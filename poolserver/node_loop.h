@@ -99,6 +99,7 @@ class NodeLoop {
   void Do(AllowReplicas& action);
   void Do(DisallowReplicas& action);
   void Do(StartLoad& action);
+  void StartMove(const StartLoad& action);
   void Do(StopLoad& action);
   void Do(ExposeReplica& action);
   void Do(HideReplica& action);
@@ -129,6 +130,7 @@ class NodeLoop {
 
   Loader loader_;                         // from tables' sources
   Loader puller_;                         // from other nodes
+  Loader mover_;                          // from other tiers of this node
   Duty memory_duty_;                      // registers, deregisters and frees, in order
   Duty inspect_duty_;                     // looks at sources
   Duty scrub_duty_;                       // looks at what is served

@@ -149,6 +149,8 @@ absl::Status NodeState::Load(const LoadReplicas& load, Actions& out) {
                        std::string(Name(held->state())), " on node \"", options_.node.name,
                        "\" and being retired; send the command again when it is reported Retired"));
     }
+    if (held == nullptr) continue;
+    if (absl::Status possible = CheckMove(*held, load.tier); !possible.ok()) return possible;
   }
   StartLoad start{load.table, {}, load.tier, load.source};
   for (std::size_t i = 0; i < load.shards.size(); ++i) {
@@ -156,7 +158,11 @@ absl::Status NodeState::Load(const LoadReplicas& load, Actions& out) {
     const auto [it, added] = replicas_.try_emplace(key, key, load.tier);
     if (added) start.shards.push_back(key.shard);
     if (added && i < load.sums.size()) it->second.expected_sum = load.sums[i];
-    link_.Changed(it->second.Report());
+    if (MovesTo(it->second, load.tier)) {
+      StartMove(load.table, it->second, load.tier, out);
+    } else {
+      link_.Changed(it->second.Report());
+    }
   }
   if (!start.shards.empty()) {
     layouts_.try_emplace(load.table.uid, layout);
@@ -188,6 +194,7 @@ void NodeState::Retire(const RetireReplicas& retire, Actions& out) {
 // Tell, then wait: the updates leave with FlushUpdates at the end of this event.
 void NodeState::Drain(Replica& replica, Actions& out) {
   link_.Changed(replica.Report());
+  if (replica.copying()) out.push_back(StopLoad{replica.shard()});
   for (auto& [id, session] : sessions_) {
     if (session.Holds(replica.shard())) {
       session.AddWithdrawal({replica.shard(), replica.successors()});
@@ -204,10 +211,14 @@ void NodeState::HideIfUnread(Replica& replica, Actions& out) {
 }
 
 void NodeState::Release(Replica& replica, Actions& out) {
+  out.push_back(ReleaseMemory{replica.shard(), replica.tier()});
+  Forget(replica);
+}
+
+void NodeState::Forget(Replica& replica) {
   ENGRAM_CHECK(replica.step() == Replica::Step::kFreed);
   const ShardKey shard = replica.shard();
   link_.Changed(replica.Report());
-  out.push_back(ReleaseMemory{shard, replica.tier()});
   replicas_.erase(shard);
   const auto rest = replicas_.lower_bound({shard.table, ShardIndex(0)});
   if (rest != replicas_.end() && rest->first.table == shard.table) return;
@@ -221,6 +232,15 @@ void NodeState::On(Instant, const ReplicaLoaded& event, Actions& out) {
   const auto it = replicas_.find(event.shard);
   ENGRAM_CHECK(it != replicas_.end());
   Replica& replica = it->second;
+  if (replica.copying()) {
+    const std::span<const std::uint32_t> crcs = replica.block_crcs();
+    const bool same =
+        std::equal(crcs.begin(), crcs.end(), event.block_crcs.begin(), event.block_crcs.end());
+    return EndCopy(replica,
+                   same ? absl::OkStatus()
+                        : absl::DataLossError("the copy has other checksums than the replica"),
+                   out);
+  }
   if (replica.retirement_wanted()) {
     // Nobody has seen it: the fabrics need not either.
     replica.Failed(absl::OkStatus());
@@ -241,6 +261,7 @@ void NodeState::On(Instant, const ReplicaLoaded& event, Actions& out) {
 void NodeState::On(Instant, const LoadEnded& event, Actions& out) {
   const auto it = replicas_.find(event.shard);
   ENGRAM_CHECK(it != replicas_.end());
+  if (it->second.copying()) return EndCopy(it->second, event.why, out);
   it->second.Failed(it->second.retirement_wanted() ? absl::OkStatus() : event.why);
   Release(it->second, out);
 }
@@ -258,13 +279,15 @@ void NodeState::On(Instant, const ReplicaExposed& event, Actions& out) {
   ENGRAM_CHECK(it != replicas_.end());
   Replica& replica = it->second;
   for (const NumberedPath& path : event.opened) more_paths_[path.path] = path.address;
+  const Tier before = replica.tier();
   const bool first = replica.step() == Replica::Step::kExposing;
   replica.Exposed(registration, event.paths, event.bearer_keys);
   if (replica.step() == Replica::Step::kWaiting) {
     Drain(replica, out);
     return;
   }
-  if (first) link_.Changed(replica.Report());
+  if (replica.tier() != before) ++counters_.tier_moves;
+  if (first || replica.tier() != before) link_.Changed(replica.Report());
   for (auto& [id, session] : sessions_) {
     if (session.stream() && MayRead(session, shard.table) &&
         (session.Holds(shard) || !session.IsWithdrawing(shard))) {
@@ -285,25 +308,32 @@ void NodeState::On(Instant, const ExposeFailed& event, Actions& out) {
     Release(replica, out);
     return;
   }
-  replica.RenewalFailed(event.registration.registration);
-  if (replica.step() == Replica::Step::kServing) {
+  const std::optional<Tier> unused = replica.RenewalFailed(event.registration.registration);
+  if (unused) out.push_back(ReleaseMemory{replica.shard(), *unused});
+  if (unused && unused == replica.moving_to()) {
+    MoveFailed(replica, event.why, out);
+    // A revocation may have counted on new keys.
+    if (replica.step() == Replica::Step::kServing && replica.current().bearer_keys) {
+      Register(replica, replica.StartRenewal(replica.tier()), out);
+    }
+  } else if (replica.step() == Replica::Step::kServing) {
     // Its keys must go all the same: it retires, and whoever reads it does so elsewhere.
     ++counters_.renewals_failed;
     replica.Suspect(absl::Status(
         event.why.code(),
         absl::StrCat("it could not be registered under new keys: ", event.why.message())));
     Drain(replica, out);
-  } else if (replica.step() == Replica::Step::kFreed) {
-    Release(replica, out);
   }
+  if (replica.step() == Replica::Step::kFreed) Forget(replica);
 }
 
 void NodeState::On(Instant, const ReplicaHidden& event, Actions& out) {
   const auto it = replicas_.find(event.registration.shard);
   ENGRAM_CHECK(it != replicas_.end());
-  it->second.Hidden(event.registration.registration);
+  const std::optional<Tier> unused = it->second.Hidden(event.registration.registration);
+  if (unused) out.push_back(ReleaseMemory{event.registration.shard, *unused});
   if (it->second.step() == Replica::Step::kFreed) {
-    Release(it->second, out);
+    Forget(it->second);
   } else {
     HideIfUnread(it->second, out);
   }

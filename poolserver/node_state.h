@@ -9,15 +9,18 @@
 // - `now` is read from the clock after the event has happened (after the message was received).
 // - Actions are carried out in the order given. An action that takes long (load, expose, hide,
 //   inspect) may run elsewhere; its answer comes back as the event named beside it.
-// - After ReleaseMemory the node keeps nothing of that replica: the memory may be reused at once.
-// - Reads of a replica's memory by the node itself (tier move) are bracketed by StartOwnRead and
-// the
-//   event OwnReadFinished; those of the scrubber are counted by ScrubSlice and SliceScrubbed. The
-//   gather of `stream` needs no bracket: Target::Hide returns only when no thread of it reads the
-//   memory any more, and the sessions that ask for it, other nodes' pulls included, are counted.
+// - After ReleaseMemory the node keeps nothing of that replica in that tier: the memory may be
+//   reused at once.
+// - Reads of a replica's memory by the node itself are counted: those of the scrubber from
+//   ScrubSlice to SliceScrubbed, those of a move to another tier from StartLoad to its answer, any
+//   others from StartOwnRead to the event OwnReadFinished. The gather of `stream` needs no bracket:
+//   Target::Hide returns only when no thread of it reads the memory any more, and the sessions that
+//   ask for it, other nodes' pulls included, are counted.
 //
 // CommandDone of LoadReplicas and RetireReplicas means "accepted"; how far they are is in the
-// replica reports of the heartbeats. Thread-confined: call from the owner thread only.
+// replica reports of the heartbeats. LoadReplicas that names another tier than a replica serves
+// from moves it there: it is reported once it serves from there, or, still Serving, with an error.
+// Thread-confined: call from the owner thread only.
 #pragma once
 
 #include <cstdint>
@@ -158,6 +161,8 @@ struct StartLoad {
   std::vector<ShardIndex> shards;
   Tier tier = Tier::kDram;
   std::optional<Successor> source;  // pull them from there; else from the table's source
+  // Copy them from that tier of this node, where they serve; before the other sources.
+  std::optional<Tier> from = std::nullopt;
 };
 // Give up loading. Answer: LoadEnded, or ReplicaLoaded when it was done already.
 struct StopLoad {
@@ -175,7 +180,7 @@ struct ExposeReplica {
 struct HideReplica {
   RegistrationKey registration;
 };
-// The memory of the replica may be reused from now on.
+// The memory of the replica in that tier may be reused from now on.
 struct ReleaseMemory {
   ShardKey shard;
   Tier tier = Tier::kDram;
@@ -254,6 +259,8 @@ class NodeState {
     std::uint64_t scrubbed_bytes = 0;
     std::uint64_t registrations_renewed = 0;  // replicas under new keys after a revocation
     std::uint64_t renewals_failed = 0;        // they were retired instead
+    std::uint64_t tier_moves = 0;             // replicas that serve from another tier since
+    std::uint64_t tier_moves_failed = 0;      // they serve from where they were
   };
   const Counters& counters() const { return counters_; }
 
@@ -292,8 +299,16 @@ class NodeState {
   void Register(const Replica& replica, RegistrationId registration, Actions& out);
   void Drain(Replica& replica, Actions& out);
   void HideIfUnread(Replica& replica, Actions& out);
-  // REQUIRES: kFreed. `replica` is gone afterwards.
+  // REQUIRES: kFreed. `replica` is gone afterwards. Release: with the memory that it was loaded to.
+  void Forget(Replica& replica);
   void Release(Replica& replica, Actions& out);
+
+  // Moves between tiers. Unavailable: not now.
+  static bool MovesTo(const Replica& replica, Tier to);
+  absl::Status CheckMove(const Replica& replica, Tier to) const;
+  void StartMove(const TableRecord& table, Replica& replica, Tier to, Actions& out);
+  void EndCopy(Replica& replica, absl::Status status, Actions& out);
+  void MoveFailed(Replica& replica, const absl::Status& why, Actions& out);
 
   // The next slice of what is served, when its time has come.
   void Scrub(Instant now, Actions& out);

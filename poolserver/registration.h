@@ -1,8 +1,8 @@
 // One registration of a replica's bytes with the fabrics: the keys under which sessions read it. A
 // replica is granted under its newest registration; an older one retires as a replica does (tell,
 // wait, deregister), while the bytes are read on under the newer one. A replica is registered anew
-// when keys that are bearer tokens are known to somebody who must not read any more; whatever puts
-// other memory in a replica's place goes the same way, with another tier. Thread-compatible.
+// when keys that are bearer tokens are known to somebody who must not read any more, and with other
+// memory when it has moved to another tier of its node. Thread-compatible.
 #pragma once
 
 #include <compare>

@@ -64,13 +64,39 @@ RegistrationId Replica::StartRenewal(Tier tier) {
   return registrations_.back().id;
 }
 
+bool Replica::MayCopyTo(Tier tier) const {
+  return step_ == Step::kServing && !moving_to_ && !renewing() &&
+         std::none_of(registrations_.begin(), registrations_.end(),
+                      [tier](const Registration& one) { return one.tier == tier; });
+}
+
+void Replica::StartCopy(Tier tier) {
+  ENGRAM_CHECK(MayCopyTo(tier));
+  moving_to_ = tier;
+  copying_ = true;
+  ++own_readers_;
+}
+
+void Replica::CopyEnded() {
+  ENGRAM_CHECK(copying_);
+  copying_ = false;
+  FinishOwnRead();
+}
+
+void Replica::MoveFailed() {
+  ENGRAM_CHECK(moving_to_ && !copying_);
+  moving_to_.reset();
+}
+
 void Replica::Exposed(RegistrationId id, std::vector<GrantPath> paths, bool bearer_keys) {
   Registration* made = Find(id);
   ENGRAM_CHECK(made != nullptr && made->step == Registration::Step::kExposing);
+  if (moving_to_ == made->tier) moving_to_.reset();
   made->paths = std::move(paths);
   made->bearer_keys = bearer_keys;
   if (step_ == Step::kServing) Find(current().id)->step = Registration::Step::kWaiting;
   if (step_ == Step::kExposing) step_ = retirement_wanted_ ? Step::kWaiting : Step::kServing;
+  if (step_ == Step::kServing) tier_ = made->tier;
   made->step =
       step_ == Step::kServing ? Registration::Step::kServing : Registration::Step::kWaiting;
 }
@@ -82,12 +108,11 @@ void Replica::Failed(absl::Status why) {
   error_ = std::move(why);
 }
 
-void Replica::RenewalFailed(RegistrationId id) {
+std::optional<Tier> Replica::RenewalFailed(RegistrationId id) {
   const Registration* failed = Find(id);
   ENGRAM_CHECK(step_ != Step::kExposing && failed != nullptr &&
                failed->step == Registration::Step::kExposing);
-  std::erase_if(registrations_, [id](const Registration& one) { return one.id == id; });
-  FreeIfGone();
+  return Erase(id);
 }
 
 void Replica::Retire(std::vector<Successor> successors) {
@@ -128,17 +153,22 @@ std::vector<RegistrationId> Replica::StartHiding() {
   return hidden;
 }
 
-void Replica::Hidden(RegistrationId id) {
+std::optional<Tier> Replica::Hidden(RegistrationId id) {
   const Registration* hidden = Find(id);
   ENGRAM_CHECK(hidden != nullptr && hidden->step == Registration::Step::kHiding);
-  std::erase_if(registrations_, [id](const Registration& one) { return one.id == id; });
-  FreeIfGone();
+  return Erase(id);
 }
 
-void Replica::FreeIfGone() {
-  if (step_ != Step::kWaiting || !registrations_.empty()) return;
-  error_ = absl::OkStatus();  // nothing is left of it
-  step_ = Step::kFreed;
+std::optional<Tier> Replica::Erase(RegistrationId id) {
+  const Tier tier = Find(id)->tier;
+  std::erase_if(registrations_, [id](const Registration& one) { return one.id == id; });
+  if (step_ == Step::kWaiting && registrations_.empty()) {
+    error_ = absl::OkStatus();  // nothing is left of it
+    step_ = Step::kFreed;
+  }
+  const bool needed = std::any_of(registrations_.begin(), registrations_.end(),
+                                  [tier](const Registration& one) { return one.tier == tier; });
+  return needed ? std::nullopt : std::optional(tier);
 }
 
 void Replica::AddReader(SessionId session, const std::string* tenant) {

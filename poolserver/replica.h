@@ -12,6 +12,11 @@
 // replica can be registered once more (StartRenewal, Exposed): sessions are given the new one in
 // place of the old one, which is hidden as soon as nobody reads under it any more.
 //
+// A move to another tier of this node is such a registration, of a copy: StartCopy, CopyEnded,
+// StartRenewal(moving_to), Exposed. Until then it serves from where it was, and a move that fails
+// (RenewalFailed, MoveFailed) leaves that as it is. The memory of a tier is free with the last
+// registration of it.
+//
 // This class knows who may still read; it does not know sessions' streams, memory or fabrics. The
 // node's own readers (gather, pulls, scrubber) count as readers. Thread-confined: call from the
 // owner thread only.
@@ -40,7 +45,11 @@ class Replica {
   Replica(const ShardKey& shard, Tier tier) : shard_(shard), tier_(tier) {}
 
   const ShardKey& shard() const { return shard_; }
+  // Where the bytes lie that sessions are granted; before, where they are loaded to.
   Tier tier() const { return tier_; }
+  // Where it is moving to; nothing when it is not.
+  std::optional<Tier> moving_to() const { return moving_to_; }
+  bool copying() const { return copying_; }
   Step step() const { return step_; }
   ReplicaState state() const;
   ReplicaReport Report() const;
@@ -55,13 +64,23 @@ class Replica {
   // kServing, no registration being made: one more is wanted, of memory in `tier`.
   RegistrationId StartRenewal(Tier tier);
   bool renewing() const { return Find(Registration::Step::kExposing) != nullptr; }
+  // Whether it can be copied to that other tier now: it serves, nothing is being registered, and
+  // nothing is left there of an earlier stay.
+  bool MayCopyTo(Tier tier) const;
+  // REQUIRES: MayCopyTo(tier). The copy reads its memory as a reader of our own.
+  void StartCopy(Tier tier);
+  // The copy was made, or it was not and nobody writes it any more.
+  void CopyEnded();
+  // REQUIRES: moving, not copying. It stays where it is; the copy's memory is the caller's to free.
+  void MoveFailed();
   // The registration is made. kExposing -> kServing; kServing: takes the place of the current one.
   void Exposed(RegistrationId registration, std::vector<GrantPath> paths, bool bearer_keys = false);
   // kLoading or kExposing -> kFreed: the loader has stopped and never touches the memory again, or
   // no fabric took the memory.
   void Failed(absl::Status why);
-  // No fabric took the memory for one more registration: the others stand as they are.
-  void RenewalFailed(RegistrationId registration);
+  // No fabric took the memory for one more registration: the others stand as they are. Returns the
+  // tier whose memory nothing is in need of any more, if that was the last registration of it.
+  std::optional<Tier> RenewalFailed(RegistrationId registration);
   // REQUIRES: kServing. Its bytes are not what was loaded, or its keys cannot be changed: retired
   // for that reason, which the report carries until it is gone.
   void Suspect(absl::Status why);
@@ -71,8 +90,8 @@ class Replica {
   bool retirement_wanted() const { return retirement_wanted_; }
   // The registrations under which nobody reads any more, from now on kHiding.
   std::vector<RegistrationId> StartHiding();
-  // It is deregistered; with the last one kWaiting -> kFreed.
-  void Hidden(RegistrationId registration);
+  // It is deregistered; with the last one kWaiting -> kFreed. Returns what RenewalFailed does.
+  std::optional<Tier> Hidden(RegistrationId registration);
 
   // A session is granted this replica: it may read under the current registration until it is done.
   // Its tenant, if it has proven one, knows the keys from now on.
@@ -96,10 +115,12 @@ class Replica {
   const Registration* Find(Registration::Step step) const;
   Registration* Find(RegistrationId id);
   bool MayHide(const Registration& registration) const;
-  void FreeIfGone();
+  std::optional<Tier> Erase(RegistrationId id);
 
   const ShardKey shard_;
-  const Tier tier_;
+  Tier tier_;
+  std::optional<Tier> moving_to_;
+  bool copying_ = false;
   Step step_ = Step::kLoading;
   bool retirement_wanted_ = false;
   std::vector<std::uint32_t> block_crcs_;

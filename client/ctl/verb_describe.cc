@@ -162,7 +162,7 @@ void PrintNode(const v1::Node& node, const absl::StatusOr<v1::GetNodeStatusRespo
                      " in use, ",
                      tier.read_bytes_per_second() == 0
                          ? std::string("read rate not known")
-                         : RoundSize(tier.read_bytes_per_second()) + "/s of reads",
+                         : RoundSize(tier.read_bytes_per_second()) + "/s of rows",
                      tier.trouble().empty() ? "" : ", takes nothing new: " + tier.trouble()));
   }
   fields.Print(out);

@@ -18,10 +18,7 @@ class MoveDriver {
   void Run() {
     for (const auto& [shard, move] : before_->moves) {
       // What only waits for readers to let go costs nobody anything.
-      if (StepOf(*before_, *move) != MoveStep::kPulling) continue;
-      ++total_;
-      if (Alive(move->from)) ++busy_[move->from];
-      if (Alive(move->to)) ++busy_[move->to];
+      if (StepOf(*before_, *move) == MoveStep::kPulling) Occupy(*move);
     }
     std::erase_if(core_.both_serve_since,
                   [&](const auto& entry) { return !before_->moves.contains(entry.first); });
@@ -42,11 +39,18 @@ class MoveDriver {
  private:
   bool Alive(const NodeId& node) const { return before_->IsAlive(node); }
 
+  void Occupy(const MoveRecord& move) {
+    ++total_;
+    if (Alive(move.from)) ++busy_[move.from];
+    if (Alive(move.to) && !move.within_node()) ++busy_[move.to];
+  }
+
   void Step(const MoveRecord& move) {
     const TableEntry* table = before_->FindTable(move.shard.table);
     if (table->record.state != TableState::kReady) return Drop(move, "its table goes away");
     const MapReplica* from = before_->FindReplica(move.shard, move.from);
     const MapReplica* to = before_->FindReplica(move.shard, move.to);
+    if (move.within_node()) return Within(move, to);
     if (!move.started) return Begin(move, from, to);
     if (move.to.name.empty()) return Shrink(move, from);
     if (to == nullptr || to->state == ReplicaState::kDraining) {
@@ -70,22 +74,67 @@ class MoveDriver {
       return Drop(move, absl::StrCat("node ", move.from.name, " is not drained any more"));
     }
     if (!move.to.name.empty() && core_.Reachable(move.to) == nullptr) return;
-    const std::uint32_t most = core_.options.moves_per_node;
-    if (total_ >= core_.options.moves_per_pool || busy_[move.to] >= most ||
-        (Alive(move.from) && busy_[move.from] >= most)) {
-      return;
-    }
-    ++total_;
-    if (!move.to.name.empty()) ++busy_[move.to];
-    if (Alive(move.from)) ++busy_[move.from];
+    if (!MayBegin(move)) return;
     if (!move.to.name.empty() && to == nullptr) {
       Replicas(move).push_back({move.to, move.to_tier, ReplicaState::kLoading});
       core_.failed_loads.erase({move.to, move.shard});
     }
+    SetStarted(move);
+  }
+
+  bool MayBegin(const MoveRecord& move) {
+    const std::uint32_t most = core_.options.moves_per_node;
+    if (total_ >= core_.options.moves_per_pool || busy_[move.to] >= most ||
+        (Alive(move.from) && busy_[move.from] >= most)) {
+      return false;
+    }
+    Occupy(move);
+    return true;
+  }
+
+  void SetStarted(const MoveRecord& move) {
     MoveRecord started = move;
     started.started = true;
     change_.moves.push_back(std::move(started));
     said_.push_back(absl::StrCat(Describe(move), " begins: ", move.reason));
+  }
+
+  // To another tier of its node, which serves it from the old one until it does from the new one,
+  // and says so.
+  void Within(const MoveRecord& move, const MapReplica* copy) {
+    if (copy == nullptr || copy->state == ReplicaState::kDraining || !Alive(move.to)) {
+      return Drop(move, absl::StrCat("node ", move.to.name, " does not have the copy any more"));
+    }
+    if (copy->state == ReplicaState::kServing && copy->tier == move.to_tier) return Finish(move);
+    if (!move.started) {
+      if (!before_->MayReceive(move.to)) {
+        return Drop(move, absl::StrCat("node ", move.to.name, " takes no replicas any more"));
+      }
+      core_.failed_loads.erase({move.to, move.shard});
+      if (core_.Reachable(move.to) != nullptr && MayBegin(move)) SetStarted(move);
+      return;
+    }
+    const auto failed = core_.failed_loads.find({move.to, move.shard});
+    if (failed != core_.failed_loads.end() && failed->second >= kMostAttempts) {
+      return Drop(move, absl::StrCat("node ", move.to.name, " could not do it in ", kMostAttempts,
+                                     " attempts"));
+    }
+    if (copy->state == ReplicaState::kServing) CommandTierMove(move);
+  }
+
+  void CommandTierMove(const MoveRecord& move) {
+    NodeContact* contact = core_.Reachable(move.to);
+    if (contact == nullptr) return;
+    const auto wait = core_.not_before.find({move.to, move.shard});
+    if (wait != core_.not_before.end()) {
+      if (core_.now < wait->second) return;
+      core_.not_before.erase(wait);
+    }
+    const ShardIndex shard = move.shard.shard;
+    if (!contact->tier_moves_sent[move.shard.table].insert(shard).second) return;
+    LoadReplicas load{before_->FindTable(move.shard.table)->record, {shard}, move.to_tier};
+    core_.SendCommand(move.to, {move.to, move.shard.table, {shard}, SentCommand::Kind::kLoad},
+                      std::move(load));
   }
 
   // One copy less.
@@ -139,14 +188,22 @@ class MoveDriver {
   }
 
   void Finish(const MoveRecord& move) {
+    ForgetCommand(move);
     change_.moves_removed.push_back(move.shard);
     ended_.emplace_back(static_cast<std::size_t>(move.kind), true);
     said_.push_back(absl::StrCat(Describe(move), " is done"));
   }
   void Drop(const MoveRecord& move, const std::string& why) {
+    ForgetCommand(move);
     change_.moves_removed.push_back(move.shard);
     ended_.emplace_back(static_cast<std::size_t>(move.kind), false);
     said_.push_back(absl::StrCat(Describe(move), " is dropped: ", why));
+  }
+
+  void ForgetCommand(const MoveRecord& move) {
+    const auto contact = core_.contacts.find(move.to);
+    if (contact == core_.contacts.end()) return;
+    contact->second.tier_moves_sent[move.shard.table].erase(move.shard.shard);
   }
 
   std::vector<MapReplica>& Replicas(const MoveRecord& move) {
@@ -164,7 +221,9 @@ class MoveDriver {
   std::string Describe(const MoveRecord& move) const {
     return absl::StrCat("move of shard ", move.shard.shard.value(), " of table ",
                         before_->FindTable(move.shard.table)->record.name.Full(), " from \"",
-                        move.from.name, "\" to \"", move.to.name, "\"");
+                        move.from.name, "\" to \"", move.to.name, "\"",
+                        move.within_node() ? " in " : "",
+                        move.within_node() ? std::string(Name(move.to_tier)) : "");
   }
 
   Core& core_;

@@ -67,6 +67,7 @@ void Remove(Core& core, const TableEntry& table) {
   for (auto& [node, contact] : core.contacts) {
     contact.loads_sent.erase(uid);
     contact.retires_sent.erase(uid);
+    contact.tier_moves_sent.erase(uid);
   }
   const auto of_table = [&](const auto& entry) { return entry.first.second.table == uid; };
   std::erase_if(core.not_before, of_table);

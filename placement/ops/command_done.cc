@@ -20,6 +20,7 @@ void LoadRefused(Core& core, const SentCommand& sent, const absl::Status& why) {
     }
     core.not_before[{sent.node, {sent.table, shard}}] = core.now + core.options.retry_after;
     core.contacts[sent.node].loads_sent[sent.table].erase(shard);
+    core.contacts[sent.node].tier_moves_sent[sent.table].erase(shard);
   }
 }
 

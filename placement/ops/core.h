@@ -27,7 +27,7 @@ struct NodeContact {
   Instant heard{};
   NodeLive live;
   // Told on this link already.
-  std::map<TableUid, std::set<ShardIndex>> loads_sent, retires_sent;
+  std::map<TableUid, std::set<ShardIndex>> loads_sent, retires_sent, tier_moves_sent;
   // Replicas that it was told to drop because the state does not have them; what it says of them
   // counts for nothing until it says that they are gone, or takes a later command to load them: by
   // the last command then.

@@ -17,23 +17,33 @@ constexpr std::size_t kMostMoves = 4096;
 // Bytes that a move may take, by tier: ClusterState::RoomForMoves, looked up once for many moves.
 using RoomLeft = std::map<TierOfNode, std::uint64_t>;
 
-absl::Status CheckTarget(const Core& core, const MoveRecord& move, const TableEntry& table,
-                         const RoomLeft& free) {
+std::string WhatMoves(const MoveRecord& move, const TableEntry& table) {
+  return absl::StrCat("shard ", move.shard.shard.value(), " of table ", table.record.name.Full());
+}
+
+// To another tier of the node that has it.
+absl::Status CheckWithin(const ClusterState& state, const MoveRecord& move,
+                         const std::string& what) {
+  const MapReplica* replica = state.FindReplica(move.shard, move.to);
+  if (replica == nullptr || replica->state != ReplicaState::kServing) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("node ", move.to.name, " does not serve ", what,
+                     " now; `engramctl get replicas` says how far it is"));
+  }
+  if (replica->tier != move.to_tier) return absl::OkStatus();
+  return absl::AlreadyExistsError(absl::StrCat("node ", move.to.name, " has its copy of ", what,
+                                               " in ", std::string(Name(move.to_tier)),
+                                               " already; choose another tier with --tier"));
+}
+
+// Against the other copies of the shard.
+absl::Status CheckCopies(const Core& core, const MoveRecord& move, const TableEntry& table,
+                         const std::string& what) {
   const ClusterState& state = core.state();
-  const std::string what =
-      absl::StrCat("shard ", move.shard.shard.value(), " of table ", table.record.name.Full());
-  if (state.FindNode(move.to) == nullptr) {
-    return absl::NotFoundError(absl::StrCat(
-        "node ", move.to.name, " is unknown; `engramctl get nodes` lists those there are"));
-  }
-  if (!state.MayReceive(move.to)) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "node ", move.to.name, " is dead, cordoned or draining, so ", what,
-        " cannot go there; choose another, or `engramctl uncordon node ", move.to.name, "`"));
-  }
   if (state.FindReplica(move.shard, move.to) != nullptr) {
     return absl::AlreadyExistsError(
-        absl::StrCat("node ", move.to.name, " has a copy of ", what, "; choose another"));
+        absl::StrCat("node ", move.to.name, " has a copy of ", what,
+                     "; choose another, or name another of its tiers with --tier, without --from"));
   }
   for (const MapReplica& replica : table.Replicas(move.shard.shard)) {
     if (replica.node == move.from || replica.state == ReplicaState::kDraining) continue;
@@ -43,6 +53,11 @@ absl::Status CheckTarget(const Core& core, const MoveRecord& move, const TableEn
         absl::StrCat("node ", move.to.name, " is in the failure domain of node ", replica.node.name,
                      ", which has another copy of ", what, "; choose another"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status CheckRoom(const MoveRecord& move, const TableEntry& table, const RoomLeft& free,
+                       const std::string& what) {
   const std::string tier(Name(move.to_tier));
   if (!table.record.options.MayUse(move.to_tier)) {
     return absl::FailedPreconditionError(absl::StrCat("table ", table.record.name.Full(),
@@ -60,6 +75,27 @@ absl::Status CheckTarget(const Core& core, const MoveRecord& move, const TableEn
   return absl::ResourceExhaustedError(absl::StrCat(
       "node ", move.to.name, " has ", RoundSize(room->second), " of ", tier, " free and ", what,
       " needs ", RoundSize(bytes), "; choose another, or give it more memory"));
+}
+
+absl::Status CheckTarget(const Core& core, const MoveRecord& move, const TableEntry& table,
+                         const RoomLeft& free) {
+  const ClusterState& state = core.state();
+  const std::string what = WhatMoves(move, table);
+  if (state.FindNode(move.to) == nullptr) {
+    return absl::NotFoundError(absl::StrCat(
+        "node ", move.to.name, " is unknown; `engramctl get nodes` lists those there are"));
+  }
+  if (!state.MayReceive(move.to)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "node ", move.to.name, " is dead, cordoned or draining, so ", what,
+        " cannot go there; choose another, or `engramctl uncordon node ", move.to.name, "`"));
+  }
+  if (absl::Status other = move.within_node() ? CheckWithin(state, move, what)
+                                              : CheckCopies(core, move, table, what);
+      !other.ok()) {
+    return other;
+  }
+  return CheckRoom(move, table, free, what);
 }
 
 // The tier of `to` for a copy: the fastest that the table may use and that has room, else the
@@ -117,6 +153,9 @@ absl::StatusOr<MoveRecord> MoveOf(const Core& core, const MoveRequest& request) 
       (move.from.name.empty() || under_way->second->from == move.from)) {
     return *under_way->second;
   }
+  if (move.from.name.empty() && request.tier && core.state().FindReplica(move.shard, move.to)) {
+    move.from = move.to;  // the copy that it has goes to another of its tiers
+  }
   if (move.from.name.empty()) {
     absl::StatusOr<NodeId> holder = OnlyHolder(*table, request.shard);
     if (!holder.ok()) return holder.status();
@@ -137,7 +176,7 @@ absl::Status CheckMove(const Core& core, const MoveRecord& move, const RoomLeft&
                      ", and only shards of Ready tables move"));
   }
   const std::uint32_t shard = move.shard.shard.value();
-  if (shard >= table->layout->shards() || move.from == move.to) {
+  if (shard >= table->layout->shards() || (move.from.name.empty() && move.to.name.empty())) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a move of shard ", shard, " of table ", table->record.name.Full(), " from node \"",
         move.from.name, "\" to \"", move.to.name, "\" makes no sense"));

@@ -87,6 +87,7 @@ void Bind(Core& core, LinkId link, const NodeHello& hello, Incarnation incarnati
   contact.live.last_seen_unix_ms = core.options.unix_ms();
   contact.loads_sent.clear();
   contact.retires_sent.clear();
+  contact.tier_moves_sent.clear();
   contact.unwanted.clear();
   core.links[link] = {hello.node, incarnation};
 }

@@ -42,6 +42,22 @@ absl::Status CompareSums(Core& core, const NodeId& node, const TableEntry& table
   return absl::OkStatus();
 }
 
+// The command is sent again in a while.
+void TryAgainLater(Core& core, const NodeId& node, const ShardKey& key, const std::string& text) {
+  ++core.failed_loads[{node, key}];
+  if (core.state().moves.contains(key)) core.move_notes[key] = text;
+  core.not_before[{node, key}] = core.now + core.options.retry_after;
+}
+
+// It serves from the tier where it was.
+void TierMoveFailed(Core& core, const NodeId& node, const TableEntry& table, const ShardKey& key,
+                    const absl::Status& why) {
+  const std::string text = absl::StrCat(Where(table, node, key.shard), ": ", why.message());
+  core.SayLine(absl::StrCat("a move to another tier failed: ", text));
+  TryAgainLater(core, node, key, text);
+  core.contacts[node].tier_moves_sent[key.table].erase(key.shard);
+}
+
 // A replica that cannot be loaded: the end of a Loading table, a wait for a Ready one.
 void LoadFailed(Core& core, const NodeId& node, const TableEntry& table, const ShardKey& key,
                 const absl::Status& why) {
@@ -52,9 +68,7 @@ void LoadFailed(Core& core, const NodeId& node, const TableEntry& table, const S
     core.failures.try_emplace(table.record.uid, text);
     core.changed = true;
   }
-  ++core.failed_loads[{node, key}];
-  if (core.state().moves.contains(key)) core.move_notes[key] = text;
-  core.not_before[{node, key}] = core.now + core.options.retry_after;
+  TryAgainLater(core, node, key, text);
   core.contacts[node].loads_sent[key.table].erase(key.shard);
 }
 
@@ -119,6 +133,9 @@ void TakeReport(Core& core, const NodeId& node, const ReplicaReport& report, Chu
     if (!report.error.ok()) return Suspect(core, node, *table, report, *replica);
     replica->state = ReplicaState::kLoading;
     return;
+  }
+  if (!report.error.ok() && report.state == ReplicaState::kServing) {
+    return TierMoveFailed(core, node, *table, key, report.error);
   }
   if (!report.error.ok() && replica->state != ReplicaState::kDraining) {
     LoadFailed(core, node, *table, key, report.error);

@@ -28,10 +28,19 @@ void AddShards(const ClusterState& pool, const MapChunk& chunk, const ShardLayou
     PlanShard shard;
     const ShardIndex index(static_cast<std::uint32_t>(table->shards.size()));
     shard.bytes = layout.StoredBytes(index);
-    shard.moving = pool.moves.contains({chunk.table, index});
+    const auto found = pool.moves.find({chunk.table, index});
+    const MoveRecord* const move = found == pool.moves.end() ? nullptr : found->second.get();
+    shard.moving = move != nullptr;
     for (const MapReplica& replica : replicas) {
-      const auto node = numbers.find({replica.node, replica.tier});
+      auto node = numbers.find({replica.node, replica.tier});
       if (node == numbers.end()) continue;
+      if (move != nullptr && move->within_node() && move->to == replica.node) {
+        const auto to = numbers.find({move->to, move->to_tier});
+        if (to != numbers.end() && to != node) {
+          shard.leaving.push_back(node->second);
+          node = to;
+        }
+      }
       const bool leaves = replica.state == ReplicaState::kDraining;
       (leaves ? shard.leaving : shard.nodes).push_back(node->second);
       shard.moving |= state == TableState::kReady && replica.state != ReplicaState::kServing;

@@ -146,6 +146,12 @@ std::map<TierOfNode, std::uint64_t> ClusterState::AssignedBytes() const {
       }
     }
   }
+  for (const auto& [shard, move] : moves) {
+    if (!move->started || !move->within_node()) continue;
+    const MapReplica* replica = FindReplica(shard, move->to);
+    if (replica == nullptr || replica->tier == move->to_tier) continue;
+    bytes[{move->to, move->to_tier}] += FindTable(shard.table)->layout->StoredBytes(shard.shard);
+  }
   return bytes;
 }
 
@@ -214,8 +220,9 @@ MoveStep StepOf(const ClusterState& state, const MoveRecord& move) {
   const MapReplica* from = state.FindReplica(move.shard, move.from);
   if (from != nullptr && from->state == ReplicaState::kDraining) return MoveStep::kRetiring;
   const MapReplica* to = state.FindReplica(move.shard, move.to);
-  return to != nullptr && to->state == ReplicaState::kServing ? MoveStep::kServing
-                                                              : MoveStep::kPulling;
+  const bool there = to != nullptr && to->state == ReplicaState::kServing &&
+                     (!move.within_node() || to->tier == move.to_tier);
+  return there ? MoveStep::kServing : MoveStep::kPulling;
 }
 
 MapNode ToMapNode(const NodeRecord& node) {

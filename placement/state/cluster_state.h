@@ -59,6 +59,8 @@ struct MoveRecord {
   std::string reason;    // for people
   bool started = false;  // the replica at `to` was added to the map
   std::int64_t created_unix_ms = 0;
+  // To another tier of its node: no replica is added, the node copies it, and says so.
+  bool within_node() const { return from == to && !to.name.empty(); }
   friend bool operator==(const MoveRecord&, const MoveRecord&) = default;
 };
 
@@ -154,7 +156,7 @@ struct ClusterState {
   // What moves may take of it: on nodes that may receive replicas, in tiers that are well, less
   // what moves that have not begun will take.
   std::map<TierOfNode, std::uint64_t> RoomForMoves() const;
-  // Bytes of all replicas assigned to each tier.
+  // Bytes of all replicas assigned to each tier; of those that move within their node, to both.
   std::map<TierOfNode, std::uint64_t> AssignedBytes() const;
   // The whole map as a delta from the empty map.
   MapDelta Snapshot() const;

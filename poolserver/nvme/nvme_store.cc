@@ -15,6 +15,7 @@
 #include "engram/check.h"
 #include "engram/settings/units.h"
 #include "engram/table_spec.h"
+#include "poolserver/nvme/read_probe.h"
 
 namespace engram::poolserver::nvme {
 namespace {
@@ -74,7 +75,22 @@ absl::StatusOr<std::unique_ptr<NvmeStore>> NvmeStore::Open(Options options) {
   if (!ring.ok()) return ring.status();
   store->ring_ = *std::move(ring);
   store->gathered_ = std::make_unique<GatheredRows>(store->ring_.get(), store->cache_.get());
+  store->MeasureReads();
   return store;
+}
+
+// A device that is too full for it is used all the same.
+void NvmeStore::MeasureReads() {
+  read_rate_ = options_.read_bytes_per_second;
+  if (read_rate_ != 0 || !options_.measure) return;
+  const auto rate = MeasureRowReads(options_.disk, ring_.get(), options_.directory);
+  if (rate.ok()) {
+    read_rate_ = *rate;
+  } else {
+    options_.say(absl::StrCat(
+        "--nvme-dir ", options_.directory,
+        ": its read rate could not be measured, give --nvme-read-rate: ", rate.status().message()));
+  }
 }
 
 NvmeStore::~NvmeStore() {
@@ -445,6 +461,7 @@ TierCapacity NvmeStore::capacity() const {
   capacity.tier = Tier::kNvme;
   capacity.capacity_bytes = options_.capacity_bytes;
   capacity.allocated_bytes = used_bytes_;
+  capacity.read_bytes_per_second = read_rate_;
   if (!is_full_ || !HasRoom()) capacity.trouble = trouble_;
   return capacity;
 }
@@ -462,6 +479,7 @@ NvmeStore::Counters NvmeStore::counters() const {
 std::string NvmeStore::Describe() const {
   return absl::StrCat(FormatSize(options_.capacity_bytes), " in ", options_.directory,
                       ", io_uring with ", options_.depth, " reads in flight, ",
+                      read_rate_ == 0 ? std::string() : RoundSize(read_rate_) + "/s of rows, ",
                       options_.cache_bytes == 0
                           ? std::string("no row cache")
                           : absl::StrCat("a row cache of ", FormatSize(options_.cache_bytes)));

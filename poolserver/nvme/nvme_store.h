@@ -46,6 +46,9 @@ class NvmeStore {
     std::uint64_t capacity_bytes = 0;  // --nvme
     std::uint64_t cache_bytes = 0;     // --nvme-cache; 0: none
     std::uint32_t depth = 128;         // --nvme-depth
+    // --nvme-read-rate: what readers can have of it; 0: not known, or measured now.
+    std::uint64_t read_bytes_per_second = 0;
+    bool measure = false;
     Disk* disk = &Disk::System();
     // A line for people about something that happened; from any thread.
     std::function<void(const std::string&)> say = [](const std::string&) {};
@@ -122,6 +125,7 @@ class NvmeStore {
   absl::Status Scan();
   absl::Status CheckRoom() const;
   absl::Status TryDirectIo();
+  void MeasureReads();
   std::string PathOf(const ShardKey& shard) const;
   RowFileHeader HeaderFor(const StoredRows& table, const Wanted& shard) const;
   absl::Status CheckName(const RowFileHeader& header) const;
@@ -147,6 +151,7 @@ class NvmeStore {
   std::map<ShardKey, Shard> shards_ ABSL_GUARDED_BY(mutex_);
   std::map<ShardKey, std::uint64_t> kept_ ABSL_GUARDED_BY(mutex_);  // bytes of whole files
   std::uint64_t used_bytes_ ABSL_GUARDED_BY(mutex_) = 0;            // promised, written and kept
+  std::uint64_t read_rate_ = 0;  // bytes a second; from Open on as it is
   std::string trouble_ ABSL_GUARDED_BY(mutex_);
   bool is_full_ ABSL_GUARDED_BY(mutex_) = false;  // that is the trouble
   std::atomic<std::uint64_t> written_bytes_{0};

@@ -164,8 +164,8 @@ std::vector<Setting> MemorySettings() {
                       {"auto", "1GiB", "2MiB", "off", "required"}),
       Setting::Integer("numa_node", "-1", "NUMA node of --memory; -1: any.", "-1", "1023"),
       Setting::Size("memory_read_rate", "0",
-                    "Bytes per second that readers can have of --memory together, for placement; "
-                    "0: not known.",
+                    "Bytes of rows per second that readers can have of --memory together, for "
+                    "placement; 0: as measured when the node starts.",
                     "0", "64TiB"),
       Setting::Size("cxl_memory", "0",
                     "Memory of the cxl tier: on --cxl-numa-node, or a part of --cxl-devices (0: "
@@ -184,16 +184,16 @@ std::vector<Setting> MemorySettings() {
                     "superblock names it, or unreadable where it names none. Only when that node "
                     "is stopped and its host fenced."),
       Setting::Size("cxl_read_rate", "0",
-                    "Bytes per second that readers can have of the cxl tier together; 0: not "
-                    "known.",
+                    "Bytes of rows per second that readers can have of the cxl tier together; 0: "
+                    "as measured when the node starts.",
                     "0", "64TiB"),
       Setting::Size("slab_size", "256MiB",
                     "Memory is taken from the kernel in pieces of this size.", "2MiB", "64GiB"),
       Setting::Integer("load_threads", "4", "Threads that read and pack while loading.", "1",
                        "256"),
       Setting::Size("move_rate", "256MiB",
-                    "Bytes per second that this node pulls from other nodes, all moves together; "
-                    "0: no limit.",
+                    "Bytes per second that this node pulls from other nodes and copies between its "
+                    "tiers, all moves together; 0: no limit.",
                     "0", "1TiB"),
       Setting::Size(
           "scrub_rate", "32MiB",

@@ -84,7 +84,9 @@ void AddTiers(const NodeMetrics::Sources& sources, std::vector<prometheus::Metri
   Family registered =
       Gauge("engram_pool_registered_bytes", "Memory of replicas exposed for reading.");
   Family rate = Gauge("engram_pool_read_bytes_per_second",
-                      "What readers can have of a tier together; 0: not measured.");
+                      "Bytes of rows that readers can have of a tier together; 0: not known.");
+  Family measured = Gauge("engram_pool_read_rate_measured",
+                          "1 where that was measured when the node started; 0: as set.");
   Family healthy = Gauge("engram_pool_tier_healthy", "0 while a tier takes nothing new.");
   for (const TierCapacity& tier : sources.tiers->capacity()) {
     const Labels labels{{"tier", std::string(Name(tier.tier))}};
@@ -92,9 +94,10 @@ void AddTiers(const NodeMetrics::Sources& sources, std::vector<prometheus::Metri
     allocated.Add(static_cast<double>(tier.allocated_bytes), labels);
     registered.Add(static_cast<double>(sources.exposure->registered_bytes(tier.tier)), labels);
     rate.Add(static_cast<double>(tier.read_bytes_per_second), labels);
+    measured.Add(static_cast<double>(sources.measured.count(tier.tier)), labels);
     healthy.Add(tier.trouble.empty() ? 1 : 0, labels);
   }
-  for (Family* family : {&capacity, &allocated, &registered, &rate, &healthy}) {
+  for (Family* family : {&capacity, &allocated, &registered, &rate, &measured, &healthy}) {
     out->push_back(family->Take());
   }
 }
@@ -132,6 +135,10 @@ void AddLoop(const LoopFigures& figures, const Tiers& tiers,
           .Add(static_cast<double>(counters.loads_unsound), {{"reason", "load"}})
           .Add(static_cast<double>(counters.scrubs_unsound), {{"reason", "scrub"}})
           .Take());
+  out->push_back(Counter("engram_tier_moves_total", "Replicas moved to another tier of this node.")
+                     .Add(static_cast<double>(counters.tier_moves), {{"result", "done"}})
+                     .Add(static_cast<double>(counters.tier_moves_failed), {{"result", "failed"}})
+                     .Take());
   out->push_back(Counter("engram_scrub_bytes_total", "Bytes compared with their checksums again.")
                      .Add(static_cast<double>(counters.scrubbed_bytes))
                      .Take());

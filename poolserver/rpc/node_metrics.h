@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,7 @@ class NodeMetrics final : public prometheus::Collectable {
     Exposure* exposure = nullptr;
     const fabric::stream::StreamTarget* stream = nullptr;  // may be null
     const nvme::NvmeStore* nvme = nullptr;                 // null: no such tier
+    std::set<Tier> measured;                               // tiers whose read rate was measured
     std::string version;
   };
   explicit NodeMetrics(Sources sources) : sources_(std::move(sources)) {}

@@ -16,6 +16,10 @@ std::vector<Setting> NvmeSettings() {
                     "64TiB"),
       Setting::Integer("nvme_depth", "128", "Reads of the nvme tier that are in flight at most.",
                        "1", "4096"),
+      Setting::Size("nvme_read_rate", "0",
+                    "Bytes of rows per second that readers can have of the nvme tier together, for "
+                    "placement; 0: as measured when the node starts.",
+                    "0", "64TiB"),
   };
 }
 
@@ -26,6 +30,8 @@ absl::StatusOr<std::optional<nvme::NvmeStore::Options>> NvmeTierFrom(const Setti
   options.capacity_bytes = settings.Size("nvme");
   options.cache_bytes = settings.Size("nvme_cache");
   options.depth = static_cast<std::uint32_t>(settings.Integer("nvme_depth"));
+  options.read_bytes_per_second = settings.Size("nvme_read_rate");
+  options.measure = options.read_bytes_per_second == 0;
   if (options.directory.empty() && options.capacity_bytes == 0) return std::nullopt;
   if (options.directory.empty()) {
     return absl::InvalidArgumentError(

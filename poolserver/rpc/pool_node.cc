@@ -10,6 +10,7 @@
 #include "engram/version.h"
 #include "fabric/stream/stream_fabric.h"
 #include "poolserver/nvme/nvme_tier.h"
+#include "poolserver/read_probe.h"
 #include "poolserver/rpc/pull_link.h"
 
 namespace engram::poolserver {
@@ -103,19 +104,23 @@ absl::StatusOr<std::unique_ptr<PoolNode>> PoolNode::Start(
   }
   if (absl::Status ok = node->StartLoop(options, std::move(exit)); !ok.ok()) return ok;
   if (options.metrics_listen.empty()) return node;
-  auto metrics =
-      wire::MetricsServer::Start(options.metrics_listen, insecure,
-                                 std::make_shared<NodeMetrics>(NodeMetrics::Sources{
-                                     node->loop_.get(), &node->tiers_, node->exposure_.get(),
-                                     node->stream_, node->nvme_, std::string(Version())}));
+  auto metrics = wire::MetricsServer::Start(
+      options.metrics_listen, insecure,
+      std::make_shared<NodeMetrics>(NodeMetrics::Sources{
+          node->loop_.get(), &node->tiers_, node->exposure_.get(), node->stream_, node->nvme_,
+          node->measured_tiers_, std::string(Version())}));
   if (!metrics.ok()) return metrics.status();
   node->metrics_ = *std::move(metrics);
   return node;
 }
 
 absl::Status PoolNode::OpenTiers(const PoolNodeOptions& options) {
-  for (const Arena::Options& memory : options.memory) {
-    tiers_.Add(std::make_unique<Arena>(memory));
+  for (Arena::Options memory : options.memory) {
+    if (memory.read_bytes_per_second == 0) {
+      memory.read_bytes_per_second = MeasureReads(memory);
+      measured_tiers_.insert(memory.tier);
+    }
+    tiers_.Add(std::make_unique<Arena>(std::move(memory)));
   }
   if (options.nvme) {
     nvme::NvmeStore::Options wanted = *options.nvme;
@@ -123,6 +128,7 @@ absl::Status PoolNode::OpenTiers(const PoolNodeOptions& options) {
     auto store = nvme::NvmeStore::Open(std::move(wanted));
     if (!store.ok()) return store.status();
     nvme_ = store->get();
+    if (options.nvme->measure) measured_tiers_.insert(Tier::kNvme);
     tiers_.Add(std::make_unique<nvme::NvmeTier>(*std::move(store)));
   }
   if (!tiers_.stores().empty()) return absl::OkStatus();

@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -82,6 +83,7 @@ class PoolNode {
   const fabric::stream::StreamTarget* stream_ = nullptr;
   Tiers tiers_;
   const nvme::NvmeStore* nvme_ = nullptr;  // of tiers_; null: this node has none
+  std::set<Tier> measured_tiers_;          // whose read rate is no setting
   std::unique_ptr<Exposure> exposure_;
   std::unique_ptr<ReadSessionService> service_;
   std::unique_ptr<wire::GrpcServer> server_;

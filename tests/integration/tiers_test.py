@@ -1,12 +1,16 @@
-"""Two tiers in one node: where copies go, what every command says of it, rows from both.
+"""Several tiers in one node: where copies go, what every command says of it, rows from all, moves between them.
 
 usage: tiers_test.py BIN_DIR
 
-The cxl tier is the memory of NUMA node 0 here: what is bound and looked at is real, the memory is not CXL.
+With two tiers the cxl tier is the memory of NUMA node 0: what is bound and looked at is real, the memory is not CXL. With
+three it is a file in the place of a device, and the nvme tier lies beside the build, on a disk.
 """
 import pathlib
 import re
+import shutil
 import sys
+import tempfile
+import threading
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
@@ -67,6 +71,91 @@ class TiersTest(unittest.TestCase):
         self.assertIn("in nvme", absent.stderr)
 
 
+class Verifier(threading.Thread):
+    """Reads every row of a table and compares it with its source, again and again."""
+
+    def __init__(self, pool, table):
+        super().__init__(daemon=True)
+        self.pool, self.table, self.rounds, self.failed, self.stop = pool, table, 0, [], threading.Event()
+
+    def run(self):
+        while not self.stop.is_set():
+            done = self.pool.run("verify", "table", self.table)
+            if done.returncode != 0 or "0 wrong" not in done.stdout:
+                self.failed.append(done.stdout + done.stderr)
+            self.rounds += 1
+
+    def finish(self):
+        self.stop.set()
+        self.join(timeout=60)
+        return self.rounds, self.failed
+
+
+class ThreeTiersTest(unittest.TestCase):
+    """A node with 10 MiB of dram, 12 MiB of a device, and an nvme tier, and a table that needs all three."""
+
+    def setUp(self):
+        disabled = pathlib.Path("/proc/sys/kernel/io_uring_disabled")
+        if disabled.exists() and disabled.read_text().strip() not in ("0", "1"):
+            self.skipTest("io_uring is forbidden here: sysctl kernel.io_uring_disabled=0")
+        self.pool = Pool(BIN_DIR)
+        self.addCleanup(self.pool.__exit__)
+        self.nvme = pathlib.Path(tempfile.mkdtemp(prefix="tiers-", dir=BIN_DIR.parent))
+        self.addCleanup(shutil.rmtree, self.nvme, True)
+        device = self.pool.path / "device"
+        with open(device, "wb") as file:
+            file.truncate(32 << 20)
+        self.pool.env.update(ENGRAM_CXL_DEVICES=f"file:{device}", ENGRAM_DAX_DEVICES=f"file:{device}", ENGRAM_CXL_MEMORY="12MiB",
+                             ENGRAM_NVME_DIR=str(self.nvme), ENGRAM_NVME="64MiB", ENGRAM_SLAB_SIZE="2MiB", ENGRAM_HUGE_PAGES="off", ENGRAM_LEASE="1s")
+        self.pool.up("--nodes", 1, "--memory-per-node", "10MiB")
+        self.pool.ok("load", "table", "t@1", "--synthetic", self.pool.synthetic(**SPEC), "--shard-bytes", "2MiB", "--wait")
+
+    def tier_of(self, shard):
+        [tier] = {replica["tier"] for replica in self.pool.json("get", "replicas", "t@1")["replicas"] if replica["shard"] == shard}
+        return tier[len("TIER_"):].lower()
+
+    def shards_in(self, tier):
+        return [replica["shard"] for replica in self.pool.json("get", "replicas", "t@1")["replicas"]
+                if replica["tier"] == f"TIER_{tier.upper()}"]
+
+    def test_explain_says_of_every_row_its_node_tier_and_path(self):
+        ways = {"dram": "mapped", "cxl": "mapped", "nvme": "stream"}
+        self.assertTrue(all(self.shards_in(tier) for tier in ways), self.pool.ok("get", "replicas", "t@1"))
+        tokens = "22898,19737,270"
+        text = self.pool.ok("explain", "table", "t@1", "--tokens", tokens)
+        print(text, file=sys.stderr)
+        rows = self.pool.json("explain", "table", "t@1", "--tokens", tokens)["rows"]
+        self.assertEqual({row["readFrom"][0]["tier"] for row in rows}, set(ways))
+        for row in rows:
+            first = row["readFrom"][0]
+            self.assertEqual((first["node"], first["tier"]), ("node-0", self.tier_of(row["shard"])))
+            self.assertEqual(first["fabric"], ways[first["tier"]])
+        for tier, fabric in ways.items():
+            self.assertIn(f"node-0 {tier} {fabric}", text)
+        node = self.pool.ok("describe", "node", "node-0")
+        self.assertEqual(len(re.findall(r"Tier (?:dram|cxl|nvme): .*[KMG]iB/s of rows", node)), 3, node)
+
+    def move(self, shard, tier):
+        """Once there is room: what a copy has left is free when its readers have let go of it."""
+        move = ("move", "shard", f"t@1/{shard}", "--to", "node-0", "--tier", tier)
+        self.assertTrue(wait_until(lambda: self.pool.run(*move).returncode == 0), self.pool.run(*move).stderr)
+        done = wait_until(lambda: self.tier_of(shard) == tier and not self.pool.json("get", "plans").get("moves"))
+        self.assertTrue(done, self.pool.ok("get", "plans"))
+
+    def test_a_copy_moves_to_another_tier_and_back_while_every_row_is_verified(self):
+        verifier = Verifier(self.pool, "t@1")
+        verifier.start()
+        for tier in ("dram", "cxl"):
+            shard = self.shards_in(tier)[0]
+            self.move(shard, "nvme")
+            self.move(shard, tier)
+        rounds, failed = verifier.finish()
+        self.assertEqual(failed, [])
+        self.assertGreater(rounds, 0)
+        again = self.pool.run("move", "shard", f"t@1/{shard}", "--to", "node-0", "--tier", tier)
+        self.assertIn("already", again.stderr)
+
+
 if __name__ == "__main__":
-    BIN_DIR = sys.argv.pop(1)
+    BIN_DIR = pathlib.Path(sys.argv.pop(1)).resolve()
     unittest.main(verbosity=2)

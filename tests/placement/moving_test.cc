@@ -343,6 +343,96 @@ TEST_F(MovingTest, AShardMovesToTheTierThatIsNamed) {
             (MapReplica{{"b"}, Tier::kNvme, ReplicaState::kServing}));
 }
 
+class TierMovingTest : public MovingTest {
+ protected:
+  void SetUp() override {
+    a_.hello.tiers.push_back({Tier::kNvme, 1 << 30, 0, 0});
+    LoadSmall({&a_});
+  }
+  Tier TierOf(std::uint32_t shard) {
+    return pool_.Find(kSmall)->Replicas(ShardIndex(shard))[0].tier;
+  }
+};
+
+TEST_F(TierMovingTest, ACopyMovesToAnotherTierOfItsNodeAndServesAllTheTime) {
+  ASSERT_TRUE(pool_.Move(3, "", "a", false, Tier::kNvme).ok()) << pool_.last_move.status();
+  EXPECT_EQ(pool_.last_move->from, NodeId{"a"});
+  ASSERT_EQ(a_.commands.size(), 1u);
+  EXPECT_EQ(std::get<LoadReplicas>(a_.commands[0].body).tier, Tier::kNvme);
+  EXPECT_THAT(pool_.Holders(3), ElementsAre("a"));
+  EXPECT_EQ(TierOf(3), Tier::kDram);
+  Round({&a_});
+  EXPECT_EQ(TierOf(3), Tier::kNvme);
+  EXPECT_THAT(pool_.state().moves, IsEmpty());
+  EXPECT_THAT(pool_.Holders(3), ElementsAre("a"));
+  // And back.
+  ASSERT_TRUE(pool_.Move(3, "a", "a", false, Tier::kDram).ok()) << pool_.last_move.status();
+  Round({&a_});
+  EXPECT_EQ(TierOf(3), Tier::kDram);
+  ExpectServed(1);
+}
+
+TEST_F(TierMovingTest, WhereItIsAlreadyNothingMoves) {
+  EXPECT_EQ(pool_.Move(3, "", "a", false, Tier::kDram).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  EXPECT_EQ(pool_.Move(3, "", "a", false, Tier::kCxl).status().code(),
+            absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(a_.commands, IsEmpty());
+}
+
+TEST_F(TierMovingTest, TheRoomThatItWillTakeIsCounted) {
+  const auto room = [&] { return pool_.state().RoomForMoves().at({{"a"}, Tier::kNvme}); };
+  const std::uint64_t before = room();
+  ASSERT_TRUE(pool_.Move(3, "", "a", false, Tier::kNvme).ok());
+  ASSERT_TRUE(pool_.state().moves.begin()->second->started);
+  EXPECT_LT(room(), before);
+}
+
+TEST_F(TierMovingTest, AMoveThatFailsIsTriedAgainAndGivenUpInTheEnd) {
+  a_.load_error = absl::ResourceExhaustedError("the disk is full");
+  ASSERT_TRUE(pool_.Move(3, "", "a", false, Tier::kNvme).ok());
+  Round({&a_});
+  EXPECT_EQ(pool_.state().moves.size(), 1u);
+  EXPECT_THAT(pool_.state().move_notes.at(Key(3)), HasSubstr("the disk is full"));
+  EXPECT_THAT(pool_.Holders(3), ElementsAre("a"));
+  pool_.Settle({&a_}, 100);
+  EXPECT_EQ(TierOf(3), Tier::kDram);
+  ExpectServed(1);
+}
+
+TEST_F(TierMovingTest, ItGoesOnAfterTheControllerDied) {
+  ASSERT_TRUE(pool_.Move(3, "", "a", false, Tier::kNvme).ok());
+  pool_.Restart();
+  pool_.Join(a_);
+  pool_.Settle({&a_});
+  EXPECT_EQ(TierOf(3), Tier::kNvme);
+  ExpectServed(1);
+}
+
+TEST_F(TierMovingTest, ANodeThatStartsAnewLoadsItWhereItWasAndMovesIt) {
+  ASSERT_TRUE(pool_.Move(3, "", "a", false, Tier::kNvme).ok());
+  pool_.Break(a_);
+  FakeNode again("a", std::uint64_t{1} << 30, "", "2");
+  again.hello.tiers = a_.hello.tiers;
+  pool_.Join(again);
+  again.Obey(false);
+  EXPECT_EQ(again.held.at(Key(3)).tier, Tier::kDram);
+  again.FinishLoads();
+  pool_.Settle({&again});
+  EXPECT_EQ(again.held.at(Key(3)).tier, Tier::kNvme);
+  EXPECT_EQ(TierOf(3), Tier::kNvme);
+  ExpectServed(1);
+}
+
+TEST_F(TierMovingTest, ANodeThatDiesGivesTheShardUpToItsRepair) {
+  ASSERT_TRUE(pool_.Move(3, "", "a", false, Tier::kNvme).ok());
+  pool_.Join(b_);
+  pool_.Break(a_);
+  pool_.Settle({&b_}, 80);
+  EXPECT_THAT(pool_.Holders(3), ElementsAre("b"));
+  EXPECT_THAT(pool_.state().moves, IsEmpty());
+}
+
 TEST_F(MovingTest, WithoutATierAShardMovesToTheFastestWithRoom) {
   LoadSmall({&a_});
   b_.hello.tiers = {{Tier::kDram, 1 << 20, 1 << 20, 0}, {Tier::kCxl, 1 << 30, 0, 0}};

@@ -98,6 +98,11 @@ struct FakeNode {
       if (const auto* load = std::get_if<LoadReplicas>(&command.body)) {
         for (ShardIndex shard : load->shards) {
           const ShardKey key{load->table.uid, shard};
+          if (!load_error.ok() && held.contains(key)) {
+            changed.push_back(Report(key, true));
+            changed.back().error = load_error;
+            continue;
+          }
           if (!load_error.ok()) {
             changed.push_back({key, Tier::kDram, ReplicaState::kRetired, {}, load_error});
             continue;

@@ -3,8 +3,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 
 #include "poolserver/arena.h"
 #include "tests/poolserver/small_node.h"
@@ -67,11 +69,12 @@ class NodeLoopTest : public testing::Test {
     place->data()[at] ^= std::byte{0x10};
     loop_.Post(Timer{});
   }
-  // The first report of a replica in this state.
-  ReplicaReport Await(ReplicaState state) {
+  // The first report of a replica in this state, in that tier where one is named.
+  ReplicaReport Await(ReplicaState state, std::optional<Tier> tier = std::nullopt) {
     const auto find = [&] {
-      return std::find_if(reports_.begin(), reports_.end(),
-                          [&](const ReplicaReport& report) { return report.state == state; });
+      return std::find_if(reports_.begin(), reports_.end(), [&](const ReplicaReport& report) {
+        return report.state == state && (!tier || report.tier == *tier);
+      });
     };
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, seconds(60), [&] { return find() != reports_.end(); }));
@@ -121,6 +124,33 @@ TEST_F(NodeLoopTest, AReplicaLiesInTheTierThatItWasCommandedToAndIsFreedThere) {
   loop_.Post(Timer{});
   Await(ReplicaState::kRetired);
   EXPECT_EQ(Await(ReplicaState::kDraining).error.code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(NodeLoopTest, AReplicaIsCopiedToAnotherTierAndFreedWhereItWas) {
+  Load(std::nullopt);
+  const ReplicaReport first = Await(ReplicaState::kServing, Tier::kDram);
+  TierStore& dram = **tiers_.Find(Tier::kDram);
+  const Place before = dram.Find(first.shard).value();
+  const std::vector<std::byte> rows(before.data(), before.data() + before.length);
+  Load(std::nullopt, Tier::kCxl);
+  const ReplicaReport moved = Await(ReplicaState::kServing, Tier::kCxl);
+  EXPECT_EQ(moved.block_crcs, first.block_crcs);
+  const Place after = (*tiers_.Find(Tier::kCxl))->Find(first.shard).value();
+  EXPECT_TRUE(std::equal(rows.begin(), rows.end(), after.data(), after.data() + after.length));
+  for (int i = 0; i < 6'000 && dram.Find(first.shard); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  EXPECT_FALSE(dram.Find(first.shard));
+}
+
+TEST_F(NodeLoopTest, WhatIsDamagedIsNotCopied) {
+  Load(std::nullopt);
+  const ReplicaReport serving = Await(ReplicaState::kServing);
+  Flip(serving.shard, 264 * 2'000 + 17);
+  Load(std::nullopt, Tier::kCxl);
+  Await(ReplicaState::kRetired);  // whoever met it first, the copy or the scrubber
+  std::lock_guard lock(mutex_);
+  for (const ReplicaReport& report : reports_) EXPECT_NE(report.tier, Tier::kCxl);
 }
 
 TEST_F(NodeLoopTest, ALoadIntoATierThatTheNodeLacksSaysSo) {

@@ -120,6 +120,51 @@ TEST(Replica, OwnReadersKeepTheMemoryNotTheKeys) {
   EXPECT_EQ(replica.StartHiding(), std::vector{RegistrationId(2)});
 }
 
+TEST(Replica, MovesToAnotherTierWhileItIsRead) {
+  Replica replica = Serving();
+  replica.AddReader(kFirst);
+  ASSERT_TRUE(replica.MayCopyTo(Tier::kNvme));
+  replica.StartCopy(Tier::kNvme);
+  EXPECT_FALSE(replica.MayCopyTo(Tier::kCxl)) << "one at a time";
+  EXPECT_EQ(replica.tier(), Tier::kDram);
+  replica.CopyEnded();
+  const RegistrationId second = replica.StartRenewal(Tier::kNvme);
+  replica.Exposed(second, {{3, 0, 8192, 78}});
+  EXPECT_EQ(replica.tier(), Tier::kNvme);
+  EXPECT_FALSE(replica.moving_to());
+  EXPECT_EQ(replica.MakeGrant(), (Grant{TheShard(), Tier::kNvme, {{3, 0, 8192, 78}}}));
+  EXPECT_FALSE(MayHide(replica)) << "a session reads the memory that it was in";
+  EXPECT_FALSE(replica.MayCopyTo(Tier::kDram)) << "it still lies there";
+  replica.RemoveReader(kFirst, RegistrationId(1));
+  EXPECT_EQ(replica.StartHiding(), std::vector{RegistrationId(1)});
+  EXPECT_EQ(replica.Hidden(RegistrationId(1)), Tier::kDram);
+  EXPECT_EQ(replica.state(), ReplicaState::kServing);
+  EXPECT_TRUE(replica.MayCopyTo(Tier::kDram));
+}
+
+TEST(Replica, ACopyUnderWayKeepsTheMemoryThatItReads) {
+  Replica replica = Serving();
+  replica.StartCopy(Tier::kCxl);
+  replica.Retire({});
+  EXPECT_FALSE(MayHide(replica));
+  replica.CopyEnded();
+  replica.MoveFailed();
+  EXPECT_TRUE(MayHide(replica));
+  EXPECT_EQ(replica.Hidden(RegistrationId(1)), Tier::kDram);
+  EXPECT_EQ(replica.step(), Replica::Step::kFreed);
+}
+
+TEST(Replica, MemoryIsFreeWithItsLastRegistration) {
+  Replica replica = Serving();
+  replica.AddReader(kFirst);
+  replica.Exposed(replica.StartRenewal(Tier::kDram), {});
+  replica.RemoveReader(kFirst);
+  ASSERT_EQ(replica.StartHiding(), std::vector{RegistrationId(1)});
+  EXPECT_EQ(replica.Hidden(RegistrationId(1)), std::nullopt);
+  EXPECT_EQ(replica.RenewalFailed(replica.StartRenewal(Tier::kDram)), std::nullopt);
+  EXPECT_EQ(replica.RenewalFailed(replica.StartRenewal(Tier::kCxl)), Tier::kCxl);
+}
+
 TEST(Replica, ReportsWhyALoadFailed) {
   Replica replica(TheShard(), Tier::kDram);
   replica.Failed(absl::DataLossError("block 7"));

@@ -26,6 +26,7 @@ struct Results {
   std::uint64_t takeovers = 0;       // of the store, by another controller
   std::uint64_t store_troubles = 0;  // transactions that failed or whose answer was lost
   std::uint64_t rebalanced = 0;      // moves that the planner wanted for load
+  std::uint64_t changed_tier = 0;    // replicas that serve from another tier of their node since
   // Replicas that a node was made to retire although the leader's map says that they serve.
   std::uint64_t retired_while_mapped = 0;
   std::uint64_t revoked = 0;     // clients
@@ -59,6 +60,7 @@ inline constexpr NamedCount kCounts[] = {
     {"takeovers", &Results::takeovers},
     {"store_troubles", &Results::store_troubles},
     {"rebalancing_moves", &Results::rebalanced},
+    {"tier_moves", &Results::changed_tier},
     {"retired_while_mapped", &Results::retired_while_mapped},
     {"clients_revoked", &Results::revoked},
     {"keys_of_revoked", &Results::keys_taken},

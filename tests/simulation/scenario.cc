@@ -130,8 +130,12 @@ class Scenario {
       const ShardIndex shard(static_cast<std::uint32_t>(world_.Below(table->layout->shards())));
       const auto replicas = table->Replicas(shard);
       if (replicas.empty()) continue;
-      const NodeId from = replicas[world_.Below(replicas.size())].node;
-      return controller->Move(TableName(table->record.name), shard, from, node);
+      const MapReplica& copy = replicas[world_.Below(replicas.size())];
+      const bool within = world_.Chance(40);
+      std::optional<Tier> tier;
+      if (within) tier = copy.tier == Tier::kDram ? Tier::kCxl : Tier::kDram;
+      return controller->Move(TableName(table->record.name), shard, copy.node,
+                              within ? NodeId(copy.node) : node, tier);
     }
   }
 

@@ -162,10 +162,10 @@ void SimController::Revoke(const std::string& client, bool restore) {
 }
 
 void SimController::Move(const TableName& table, ShardIndex shard, const NodeId& from,
-                         const NodeId& to) {
+                         const NodeId& to, std::optional<Tier> tier) {
   if (!life_ || process_.stopped()) return;
   Feed(placement::MoveAsked{placement::CallId(++last_call_),
-                            {{"operator", "", ""}, table, shard, from, to, false}});
+                            {{"operator", "", ""}, table, shard, from, to, false, tier}});
 }
 
 void SimController::Do(const placement::Answer& action) {

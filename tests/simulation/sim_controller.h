@@ -41,7 +41,8 @@ class SimController {
   void SetIntent(const NodeId& node, placement::NodeIntent intent);
   // A client of the tenant "default", to which every table belongs.
   void Revoke(const std::string& client, bool restore);
-  void Move(const TableName& table, ShardIndex shard, const NodeId& from, const NodeId& to);
+  void Move(const TableName& table, ShardIndex shard, const NodeId& from, const NodeId& to,
+            std::optional<Tier> tier);
   // Adds what this life counted to the results. Called once a life.
   void Count();
 

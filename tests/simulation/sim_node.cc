@@ -83,7 +83,9 @@ void SimNode::Crash() {
 
 void SimNode::Feed(node::Event event) {
   const std::uint64_t life = process_.life();
+  const std::uint64_t moves = life_->state.counters().tier_moves;
   const std::vector<node::Action> actions = life_->state.OnEvent(process_.Now(), std::move(event));
+  cluster_->results.changed_tier += life_->state.counters().tier_moves - moves;
   for (const node::Action& action : actions) {
     std::visit([this](const auto& what) { Do(what); }, action);
     if (!life_ || process_.life() != life) return;  // it exited
@@ -259,68 +261,88 @@ void SimNode::Do(const node::DismissSession& action) {
 
 // ---- memory ----
 
+const std::byte* SimNode::BytesOf(const ShardInTier& key) const {
+  return life_->memory->bytes.data() + life_->held.at(key).place * kPlaceBytes;
+}
+
+bool SimNode::Serves(const ShardInTier& key) const {
+  const node::Replica* replica = life_->state.FindReplica(key.first);
+  return replica != nullptr && replica->state() == ReplicaState::kServing &&
+         replica->tier() == key.second;
+}
+
+// One checksum: the shards of the simulation are one block.
+absl::Status SimNode::Verify(const ShardInTier& key, std::vector<std::uint32_t>* crcs) const {
+  const TableRecord& table = life_->tables.at(key.first);
+  const ShardRange range = ShardLayout(table.spec, table.options).Range(key.first.shard);
+  crcs->resize(1);
+  return node::RowPacker(table).Verify({range.first, range.rows, BytesOf(key), crcs->data()});
+}
+
 void SimNode::Do(const node::StartLoad& action) {
   for (ShardIndex shard : action.shards) {
-    const ShardKey key{action.table.uid, shard};
+    const ShardInTier key{{action.table.uid, shard}, action.tier};
     std::vector<std::uint64_t>& free = life_->free_places[action.tier];
-    const bool full = free.empty();
-    if (!full) {
-      life_->tables[key] = action.table;
-      life_->held[key].place = free.back();
-      life_->held[key].tier = action.tier;
-      life_->held[key].load = ++life_->loads;
-      free.pop_back();
-    }
-    if (action.source && !full) {
-      process_.After(1ms, [this, key, load = life_->loads, from = *action.source] {
-        const auto held = life_->held.find(key);
-        if (held == life_->held.end() || held->second.load != load) return;
-        PullShard(life_->tables.at(key), key.shard, from);
+    if (free.empty()) {
+      process_.After(cluster_->world->Between(1ms, 300ms), [this, key] {
+        Feed(node::LoadEnded{key.first, absl::ResourceExhaustedError("the arena is full")});
       });
       continue;
     }
-    process_.After(cluster_->world->Between(1ms, 300ms), [this, key, full, load = life_->loads] {
-      const auto held = life_->held.find(key);
-      if (full) {
-        Feed(node::LoadEnded{key, absl::ResourceExhaustedError("the arena is full")});
-      } else if (held != life_->held.end() && held->second.load == load) {
-        LoadShard(life_->tables.at(key), key.shard);
-      }
+    life_->tables[key.first] = action.table;
+    Held& held = life_->held[key];
+    held.place = free.back();
+    held.load = ++life_->loads;
+    free.pop_back();
+    const Duration wait =
+        action.source && !action.from ? Duration(1ms) : cluster_->world->Between(1ms, 300ms);
+    process_.After(wait, [this, key, load = held.load, source = action.source, from = action.from] {
+      const auto found = life_->held.find(key);
+      if (found == life_->held.end() || found->second.load != load) return;
+      if (found->second.loaded) return;  // given up meanwhile
+      if (from) return CopyShard(key, *from);
+      source ? PullShard(key, *source) : LoadShard(key);
     });
   }
 }
 
-void SimNode::LoadShard(const TableRecord& table, ShardIndex shard) {
-  const ShardKey key{table.uid, shard};
+void SimNode::LoadShard(const ShardInTier& key) {
   Held& held = life_->held.at(key);
-  if (held.loaded) return;
   held.loaded = true;
-  FillPlace(held.place, table, shard);
-  // One checksum: the shards of the simulation are one block.
-  const ShardRange range = ShardLayout(table.spec, table.options).Range(shard);
-  std::vector<std::uint32_t> crcs(1);
-  ENGRAM_CHECK(node::RowPacker(table)
-                   .Verify({range.first, range.rows,
-                            life_->memory->bytes.data() + held.place * kPlaceBytes, crcs.data()})
-                   .ok());
-  Feed(node::ReplicaLoaded{key, crcs});
+  FillPlace(held.place, life_->tables.at(key.first), key.first.shard);
+  std::vector<std::uint32_t> crcs;
+  ENGRAM_CHECK(Verify(key, &crcs).ok());
+  Feed(node::ReplicaLoaded{key.first, crcs});
 }
 
-void SimNode::PullShard(const TableRecord& table, ShardIndex shard, const Successor& from) {
-  const ShardKey key{table.uid, shard};
+// The memory that is copied must still be there.
+void SimNode::CopyShard(const ShardInTier& key, Tier from) {
   Held& held = life_->held.at(key);
-  if (held.loaded) return;  // given up meanwhile
+  const Held& source = life_->held.at({key.first, from});
+  held.loaded = true;
+  held.flipped = source.flipped;
+  std::memcpy(life_->memory->bytes.data() + held.place * kPlaceBytes, BytesOf({key.first, from}),
+              kPlaceBytes);
+  std::vector<std::uint32_t> crcs;
+  if (absl::Status sound = Verify(key, &crcs); !sound.ok()) {
+    return Feed(node::LoadEnded{key.first, sound});
+  }
+  Feed(node::ReplicaLoaded{key.first, crcs});
+}
+
+void SimNode::PullShard(const ShardInTier& key, const Successor& from) {
+  Held& held = life_->held.at(key);
   held.pull =
-      std::make_shared<SimPull>(cluster_, &process_, table, shard, from,
-                                life_->memory->bytes.data() + held.place * kPlaceBytes,
+      std::make_shared<SimPull>(cluster_, &process_, life_->tables.at(key.first), key.first.shard,
+                                from, life_->memory->bytes.data() + held.place * kPlaceBytes,
                                 [this, key](absl::StatusOr<std::vector<std::uint32_t>> result) {
                                   Held& done = life_->held.at(key);
                                   done.loaded = true;
                                   done.pull.reset();
                                   if (result.ok()) {
-                                    Feed(node::ReplicaLoaded{key, *result});
+                                    Feed(node::ReplicaLoaded{key.first, *result});
                                   } else {
-                                    Feed(node::LoadEnded{key, result.status()});
+                                    Feed(node::LoadEnded{key.first, result.status()});
                                   }
                                 });
   held.pull->Start();
@@ -329,17 +351,16 @@ void SimNode::PullShard(const TableRecord& table, ShardIndex shard, const Succes
 bool SimNode::FlipBit() {
   if (!life_) return false;
   for (auto& [key, held] : life_->held) {
-    const node::Replica* replica = life_->state.FindReplica(key);
-    const TableRecord& table = life_->tables.at(key);
-    if (replica == nullptr || replica->state() != ReplicaState::kServing || held.flipped ||
-        table.options.seal == SealKind::kNone || cluster_->world->Chance(50)) {
+    const TableRecord& table = life_->tables.at(key.first);
+    if (!Serves(key) || held.flipped || table.options.seal == SealKind::kNone ||
+        cluster_->world->Chance(50)) {
       continue;
     }
     held.flipped = true;
     const ShardLayout layout(table.spec, table.options);
     std::byte* bytes = life_->memory->bytes.data() + held.place * kPlaceBytes;
-    bytes[cluster_->world->Below(layout.StoredBytes(key.shard))] ^= std::byte{1}
-                                                                    << cluster_->world->Below(8);
+    bytes[cluster_->world->Below(layout.StoredBytes(key.first.shard))] ^=
+        std::byte{1} << cluster_->world->Below(8);
     return true;
   }
   return false;
@@ -347,14 +368,14 @@ bool SimNode::FlipBit() {
 
 bool SimNode::MemoryIsRight() const {
   for (const auto& [key, held] : life_->held) {
-    const node::Replica* replica = life_->state.FindReplica(key);
-    if (replica == nullptr || replica->state() != ReplicaState::kServing) continue;
-    const ShardLayout layout(life_->tables.at(key).spec, life_->tables.at(key).options);
-    const ShardRange range = layout.Range(key.shard);
+    if (!Serves(key)) continue;
+    const TableRecord& table = life_->tables.at(key.first);
+    const ShardLayout layout(table.spec, table.options);
+    const ShardRange range = layout.Range(key.first.shard);
     std::vector<std::byte> golden(layout.row_bytes());
-    const std::byte* row = life_->memory->bytes.data() + held.place * kPlaceBytes;
+    const std::byte* row = BytesOf(key);
     for (std::uint64_t i = 0; i < range.rows; ++i, row += layout.stride()) {
-      GoldenRow(life_->tables.at(key), RowId(range.first.value() + i), golden);
+      GoldenRow(table, RowId(range.first.value() + i), golden);
       if (std::memcmp(row, golden.data(), golden.size()) != 0) return false;
     }
   }
@@ -363,13 +384,8 @@ bool SimNode::MemoryIsRight() const {
 
 void SimNode::Do(const node::ScrubSlice& action) {
   process_.After(cluster_->world->Between(1ms, 100ms), [this, action] {
-    const TableRecord& table = life_->tables.at(action.shard);
-    const ShardRange range = ShardLayout(table.spec, table.options).Range(action.shard.shard);
-    std::vector<std::uint32_t> crcs(1);
-    absl::Status sound = node::RowPacker(table).Verify(
-        {range.first, range.rows,
-         life_->memory->bytes.data() + life_->held.at(action.shard).place * kPlaceBytes,
-         crcs.data()});
+    std::vector<std::uint32_t> crcs;
+    absl::Status sound = Verify({action.shard, action.tier}, &crcs);
     if (sound.ok() && crcs != action.block_crcs) sound = absl::DataLossError("other bytes");
     cluster_->results.withdrawn += !sound.ok();
     Feed(node::SliceScrubbed{action.shard, sound});
@@ -392,25 +408,28 @@ void SimNode::FillPlace(std::uint64_t place, const TableRecord& table, ShardInde
 }
 
 void SimNode::Do(const node::StopLoad& action) {
-  const auto held = life_->held.find(action.shard);
-  // An answer is under way already.
-  if (held == life_->held.end() || held->second.loaded) return;
-  if (held->second.pull) {
-    process_.After(0ms, [pull = held->second.pull] { pull->Cancel(); });
+  for (auto& [key, held] : life_->held) {
+    // One that is loaded has its answer under way already.
+    if (key.first != action.shard || held.loaded) continue;
+    if (held.pull) {
+      process_.After(0ms, [pull = held.pull] { pull->Cancel(); });
+      return;
+    }
+    held.loaded = true;
+    process_.After(cluster_->world->Between(0ms, 20ms), [this, shard = action.shard] {
+      Feed(node::LoadEnded{shard, absl::CancelledError("stopped")});
+    });
     return;
   }
-  held->second.loaded = true;
-  process_.After(cluster_->world->Between(0ms, 20ms), [this, shard = action.shard] {
-    Feed(node::LoadEnded{shard, absl::CancelledError("stopped")});
-  });
 }
 
 void SimNode::Do(const node::ExposeReplica& action) {
   const ShardKey shard = action.registration.shard;
   const ShardLayout layout(life_->tables.at(shard).spec, life_->tables.at(shard).options);
   process_.After(cluster_->world->Between(0ms, 5ms), [this, registration = action.registration,
+                                                      tier = action.tier,
                                                       bytes = layout.StoredBytes(shard.shard)] {
-    Held& held = life_->held.at(registration.shard);
+    Held& held = life_->held.at({registration.shard, tier});
     const std::uint64_t offset = held.place * kPlaceBytes;
     const std::uint64_t key =
         cluster_->rules.restarts_are_new ? cluster_->world->random().Next() : ++life_->last_key;
@@ -422,21 +441,27 @@ void SimNode::Do(const node::ExposeReplica& action) {
 }
 
 void SimNode::Do(const node::HideReplica& action) {
-  auto& keys = life_->held.at(action.registration.shard).keys;
-  life_->memory->keys.erase(keys.extract(action.registration.registration).mapped());
+  for (auto& [key, held] : life_->held) {
+    if (key.first != action.registration.shard) continue;
+    const auto hidden = held.keys.extract(action.registration.registration);
+    if (!hidden.empty()) life_->memory->keys.erase(hidden.mapped());
+  }
   process_.After(cluster_->world->Between(0ms, 5ms), [this, registration = action.registration] {
     Feed(node::ReplicaHidden{registration});
   });
 }
 
 void SimNode::Do(const node::ReleaseMemory& action) {
-  const auto held = life_->held.find(action.shard);
+  const auto held = life_->held.find({action.shard, action.tier});
   if (held == life_->held.end()) return;  // a load that found no room
   ++cluster_->results.retired;
   FillPlace(held->second.place, NextTenant(life_->tables.at(action.shard)), action.shard.shard);
-  life_->free_places[held->second.tier].push_back(held->second.place);
+  life_->free_places[action.tier].push_back(held->second.place);
   life_->held.erase(held);
-  life_->tables.erase(action.shard);
+  const auto rest = life_->held.lower_bound({action.shard, Tier::kDram});
+  if (rest == life_->held.end() || rest->first.first != action.shard) {
+    life_->tables.erase(action.shard);
+  }
 }
 
 void SimNode::Do(const node::StartInspection& action) {
@@ -449,16 +474,17 @@ void SimNode::ReadOwnMemory() {
   if (life_->held.empty()) return;
   auto it = life_->held.begin();
   std::advance(it, static_cast<std::ptrdiff_t>(cluster_->world->Below(life_->held.size())));
-  const ShardKey shard = it->first;
+  const ShardKey shard = it->first.first;
   if (!life_->state.StartOwnRead(shard)) return;
-  process_.After(cluster_->world->Between(1ms, 1s), [this, shard] {
+  const ShardInTier key{shard, life_->state.FindReplica(shard)->tier()};
+  process_.After(cluster_->world->Between(1ms, 1s), [this, key] {
+    const auto& [shard, tier] = key;
     const TableRecord& table = life_->tables.at(shard);
-    if (life_->held.at(shard).flipped) return Feed(node::OwnReadFinished{shard});
+    if (life_->held.at(key).flipped) return Feed(node::OwnReadFinished{shard});
     const ShardLayout layout(table.spec, table.options);
     std::vector<std::byte> golden(layout.row_bytes());
     GoldenRow(table, layout.Range(shard.shard).first, golden);
-    const std::byte* row = life_->memory->bytes.data() + life_->held.at(shard).place * kPlaceBytes;
-    if (std::memcmp(row, golden.data(), golden.size()) != 0) {
+    if (std::memcmp(BytesOf(key), golden.data(), golden.size()) != 0) {
       cluster_->world->Fail(process_.name() + " reused memory that it was reading itself");
     }
     Feed(node::OwnReadFinished{shard});

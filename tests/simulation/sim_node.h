@@ -60,15 +60,16 @@ class SimNode {
   void SetPlaces(std::uint64_t places) { places_ = places; }
 
  private:
+  // One of them for each tier that a shard is in.
   struct Held {
     std::uint64_t place = 0;
-    Tier tier = Tier::kDram;
     std::uint64_t load = 0;  // numbers the loads of a life: events of an earlier one are ignored
     bool loaded = false;
     bool flipped = false;  // at some time
     std::map<poolserver::RegistrationId, std::uint64_t> keys;
     std::shared_ptr<SimPull> pull;
   };
+  using ShardInTier = std::pair<ShardKey, Tier>;
   struct ClientEnd {
     std::string name;
     std::shared_ptr<Stream> stream;
@@ -80,7 +81,7 @@ class SimNode {
     poolserver::NodeState state;
     std::shared_ptr<NodeMemory> memory;
     std::map<Tier, std::vector<std::uint64_t>> free_places;
-    std::map<ShardKey, Held> held;
+    std::map<ShardInTier, Held> held;
     std::map<ShardKey, TableRecord> tables;
     std::map<poolserver::StreamId, ClientEnd> clients;
     SimController* controller = nullptr;
@@ -104,8 +105,13 @@ class SimNode {
   void CheckKeys(const std::string& client, const std::set<std::uint64_t>& keys);
   void ReadOwnMemory();
   void FillPlace(std::uint64_t place, const TableRecord& table, ShardIndex shard);
-  void LoadShard(const TableRecord& table, ShardIndex shard);
-  void PullShard(const TableRecord& table, ShardIndex shard, const Successor& from);
+  void LoadShard(const ShardInTier& key);
+  void PullShard(const ShardInTier& key, const Successor& from);
+  void CopyShard(const ShardInTier& key, Tier from);
+  const std::byte* BytesOf(const ShardInTier& key) const;
+  // Whether sessions read that memory now.
+  bool Serves(const ShardInTier& key) const;
+  absl::Status Verify(const ShardInTier& key, std::vector<std::uint32_t>* crcs) const;
 
   void Do(const poolserver::SendToController& action);
   void Do(const poolserver::SendToClient& action);

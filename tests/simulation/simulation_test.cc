@@ -53,6 +53,7 @@ TEST(Simulation, DeliversNoWrongRowAndServesAgainAfterEveryTrouble) {
     EXPECT_GT(all.takeovers, 0u);
     EXPECT_GT(all.store_troubles, 0u);
     EXPECT_GT(all.rebalanced, 0u);
+    EXPECT_GT(all.changed_tier, 0u);
   }
   for (const NamedCount& one : kCounts) {
     std::printf("%s %llu\n", one.name, static_cast<unsigned long long>(all.*one.count));
