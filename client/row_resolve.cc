@@ -17,6 +17,7 @@ void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, const Re
   const Routes& routes = *request.routes;
   const std::uint64_t limit = std::min(from.row_limit, layout.rows() - from.first_row);
   const std::uint32_t stride = layout.stride();
+  const auto part_index = static_cast<std::uint8_t>(&part - request.parts.data());
   Row* row = request.rows.data() + part.end;
   std::uint32_t* order = request.order.data() + request.order_count;
   std::uint32_t position = part.end;
@@ -32,7 +33,7 @@ void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, const Re
     row->id = RowId(id + from.first_row);
     row->out = out;
     row->route = nullptr;
-    row->part = static_cast<std::uint8_t>(&part - request.parts.data());
+    row->part = part_index;
     row->status = ReadStatus::kOk;
     row->attempts = 0;
     row->staged = 0;

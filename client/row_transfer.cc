@@ -66,18 +66,22 @@ std::size_t RowReader::Prepare(Request& request, Queue& queue, std::uint16_t gro
     request.any_staged |= staged;
   }
   SetLane(queue, request.lane);
+  // Looked up once: the compiler must take any store for one to the vectors themselves.
+  Row* const rows = request.rows.data();
+  std::uint64_t* const seals = request.scratch.data();
+  fabric::ReadOp* const ops = queue.ops.data();
   std::size_t count = 0;
   for (; count < limit; ++count) {
     const std::uint32_t position = order[count];
-    Row& row = request.rows[position];
+    Row& row = rows[position];
     if (row.route->group != group) break;
     row.state = RowState::kInFlight;
-    fabric::ReadOp& op = queue.ops[count];
+    fabric::ReadOp& op = ops[count];
     op.region = row.route->region;
     op.offset = row.offset;
     op.cookie = cookie | position;
     op.local[0].data = row.out;
-    op.local[1].data = reinterpret_cast<std::byte*>(&request.scratch[position]);
+    op.local[1].data = reinterpret_cast<std::byte*>(&seals[position]);
     if (destination == nullptr) continue;
     row.staged = staged;
     if (staged) op.local[0].data = request.staging + std::size_t{position} * row_bytes_;

@@ -110,6 +110,34 @@ class StepsTest(unittest.TestCase):
             np.testing.assert_array_equal(step.wait(), self.want.transpose(1, 0, 2, 3))
             self.assertEqual(out[0].item(), self.want[0, 0, 0, 0])
 
+    def test_a_slot_is_used_by_one_step_after_the_other(self):
+        layout = self.table.layout(5)
+        destination = self.table.register(bytearray(2 * layout.bytes))
+        halves = destination.memory[:layout.bytes], destination.memory[layout.bytes:]
+        slots = [self.table.slot(layout, out=half, destination=destination) for half in halves]
+        rows = self.table.addresses(TOKENS)
+        for step in (self.table.prefetch(TOKENS, slot=slots[0], timeout=10), self.table.prefetch_rows(rows, slot=slots[1], timeout=10)):
+            np.testing.assert_array_equal(step.wait(), self.want.transpose(1, 0, 2, 3))
+            self.assertTrue(np.shares_memory(step.rows, destination.memory))
+        self.refused(engram_pool.ResourceExhausted, "slot 2 is in use: release its last step",
+                     lambda: self.table.prefetch(TOKENS, slot=slots[1]))
+        step.close()
+        self.table.prefetch(TOKENS, slot=slots[1]).close()
+        self.refused(engram_pool.InvalidArgument, "they are the slot's",
+                     lambda: self.table.prefetch(TOKENS, slot=slots[0], layout=layout))
+        self.refused(engram_pool.InvalidArgument, "the slot is of small@1, the table is small@2 now",
+                     lambda: self.pool.table("small@2").prefetch(TOKENS, slot=slots[0]))
+
+    def test_without_a_poller_the_thread_that_waits_serves_its_step(self):
+        table = self.pool.table("small@1", poller=False)
+        with table.prefetch(TOKENS, timeout=10) as step:
+            np.testing.assert_array_equal(step.wait(), self.want)
+
+        async def one():
+            return await table.prefetch(TOKENS, timeout=10)
+
+        np.testing.assert_array_equal(asyncio.run(one()), self.want)
+
     def test_a_destination_stays_while_steps_use_it(self):
         layout = self.table.layout(5)
         destination = self.table.register(bytearray(layout.bytes))
@@ -196,6 +224,20 @@ class StepsOverStreamTest(StepsTest):
             with table.prefetch(TOKENS, layout=layout, timeout=10) as step:
                 np.testing.assert_array_equal(np.concatenate(step.wait(), axis=-1), want)
         self.assertGreater(table.stats()["cache_hits"], 0)
+
+
+class LogTest(unittest.TestCase):
+    def test_the_log_says_which_nodes_are_read_until_nobody_listens(self):
+        heard = []
+        engram_pool.set_log(lambda level, message: heard.append((level, message)))
+        with engram_pool.connect(ENDPOINT) as pool:
+            pool.table("small@1")
+        engram_pool.set_log(None)
+        self.assertTrue(any(level == 2 and "read session open" in message for level, message in heard), heard)
+        before = len(heard)
+        with engram_pool.connect(ENDPOINT) as pool:
+            pool.table("small@1")
+        self.assertEqual(len(heard), before)
 
 
 class VersionsTest(unittest.TestCase):

@@ -13,6 +13,9 @@ class Sized(c.Structure):
         super().__init__(struct_size=c.sizeof(type(self)), **fields)
 
 
+LogFunction = c.CFUNCTYPE(None, c.c_int, c.c_char_p, c.c_void_p)
+
+
 class PoolOptions(Sized):
     _fields_ = [("struct_size", c.c_size_t), ("endpoints", c.c_char_p), ("client_name", c.c_char_p),
                 ("tenant", c.c_char_p), ("fabric", c.c_char_p), ("connect_timeout_ns", c.c_uint64),
@@ -91,6 +94,11 @@ class Step(Sized):
                 ("destination", c.c_uint64), ("table_uid", c.c_char_p), ("slot", c.c_uint32), ("fail_bad_ids", c.c_uint32)]
 
 
+class SlotOptions(Sized):
+    _fields_ = [("struct_size", c.c_size_t), ("layout", c.c_void_p), ("out", c.c_void_p), ("out_bytes", c.c_size_t),
+                ("destination", c.c_uint64)]
+
+
 class Stats(Sized):
     COUNTERS = ("rows_ok", "rows_failed", "rows_skipped", "rows_duplicate", "rows_retried", "seal_failures",
                 "bytes_read", "batches", "rows_mapped", "rows_stream", "rows_ofi", "layers_ready", "layers_failed",
@@ -119,6 +127,7 @@ def _load():
     prototypes = {
         "engram_version": (c.c_char_p, []),
         "engram_last_error": (c.c_char_p, []),
+        "engram_set_log": (None, [LogFunction, c.c_void_p]),
         "engram_metrics": (c.c_int, [c.c_char_p, c.c_size_t, c.POINTER(c.c_size_t)]),
         "engram_pool_open": (c.c_int, [c.POINTER(PoolOptions), out]),
         "engram_pool_open_tls": (c.c_int, [c.POINTER(PoolOptions), c.POINTER(TlsFiles), out]),
@@ -136,6 +145,7 @@ def _load():
         "engram_table_get_stats": (c.c_int, [handle, c.POINTER(Stats)]),
         "engram_prefetcher_open": (c.c_int, [handle, c.POINTER(PrefetcherOptions), out]),
         "engram_prefetcher_close": (None, [handle]),
+        "engram_prefetcher_add_slot": (c.c_int, [handle, c.POINTER(SlotOptions), c.POINTER(c.c_uint32)]),
         "engram_prefetcher_submit": (c.c_int, [handle, c.POINTER(Step), c.POINTER(c.c_uint64)]),
         "engram_prefetcher_wait": (c.c_int, [handle, c.c_uint64, c.c_int32, c.c_uint64]),
         "engram_prefetcher_poll": (c.c_int, [handle, c.c_uint64, c.c_uint32, c.POINTER(c.c_int), c.POINTER(c.c_int)]),

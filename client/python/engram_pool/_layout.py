@@ -1,4 +1,4 @@
-"""Where the rows of a step land: Layout, made by Table.layout, and Destination, made by Table.register."""
+"""Where the rows of a step land: Layout, Slot and Destination, made by Table.layout, slot and register."""
 import ctypes as c
 import weakref
 from collections import namedtuple
@@ -6,7 +6,7 @@ from collections import namedtuple
 import numpy as np
 
 from . import _abi
-from ._abi import library
+from ._abi import check, library
 from ._buffers import memory, pointer
 from ._errors import EngramError, InvalidArgument
 
@@ -57,6 +57,24 @@ class Layout:
         return tuple(np.lib.stride_tricks.as_strided(
             whole[plane.offset:], (self._layers, tokens, len(self.columns), plane.bytes),
             (plane.layer_stride, plane.token_stride, plane.column_stride, 1)) for plane in self.planes)
+
+
+class Slot:
+    """A place that is checked once and used by one step after the other: its addresses never change. Made by Table.slot.
+
+    memory: what the rows land in. Its steps are closed one before the next; it serves as long as its version is open.
+    """
+
+    def __init__(self, version, layout, out, destination):
+        if out is None:
+            out = destination.memory if destination is not None else np.empty(layout.bytes, np.uint8)
+        self.memory, self.layout, self.version = memory(out, layout.bytes), layout, version
+        options = _abi.SlotOptions(layout=c.addressof(layout.struct), out=pointer(self.memory), out_bytes=self.memory.nbytes,
+                                   destination=destination.number if destination is not None else 0)
+        number = c.c_uint32()
+        with version.prefetcher() as handle:
+            check(library.engram_prefetcher_add_slot(handle, c.byref(options), c.byref(number)))
+        self.number = number.value
 
 
 class Destination:

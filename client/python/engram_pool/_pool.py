@@ -1,5 +1,6 @@
 """Pool: a connection, and the tables that it opens. ctypes releases the GIL around every call."""
 import ctypes as c
+import os
 import weakref
 
 from . import _abi
@@ -26,14 +27,17 @@ class Pool:
         weakref.finalize(self, self._handle.close)
 
     def table(self, name, *, spec_digest=None, content_digest=None, timeout=None, cache_bytes=0, host_cache=False,
-              pinned=None):
+              pinned=None, poller=True):
         """Opens `name@version` or `name@alias`; digests that are given must match.
 
         cache_bytes: of a cache of the rows that `prefetch` reads; 0: none. Rows that are mapped are not cached. host_cache: it
         is one of all processes of this user and tenant on this host; for tables with seals. pinned: a
-        file of Table.dump_hot, whose n-grams are read with the first step or hint and stay in the cache.
+        file of Table.dump_hot, whose n-grams are read with the first step or hint and stay in the cache. poller: a thread of
+        the library serves the steps; else the threads that wait for a step, or ask for its state, do.
         """
-        return Table(self, name, spec_digest, content_digest, timeout, cache_bytes, host_cache, pinned)
+        prefetcher = {"cache_bytes": cache_bytes, "host_cache": int(bool(host_cache)), "poller": int(bool(poller)),
+                      "pinned_file": os.fsencode(pinned) if pinned is not None else None}
+        return Table(self, name, spec_digest, content_digest, timeout, prefetcher)
 
     def close(self):
         """Closes the tables, then says goodbye to every node. Idempotent."""

@@ -11,7 +11,7 @@ from ._abi import check, library
 from ._arguments import RowArguments, TokenArguments, nanoseconds, text
 from ._buffers import ids, memory, output, pointer
 from ._errors import InvalidArgument
-from ._layout import Destination, Layout
+from ._layout import Destination, Layout, Slot
 from ._step import KINDS, Step
 from ._step import needed_in as _needed_in
 from ._version import Version
@@ -26,16 +26,14 @@ class Table:
     A table that was opened by an alias stays at its version until `adopt`.
     """
 
-    def __init__(self, pool, name, spec_digest, content_digest, timeout, cache_bytes=0, host_cache=False, pinned=None):
+    def __init__(self, pool, name, spec_digest, content_digest, timeout, prefetcher):
         options = _abi.TableOptions(expected_spec_digest=text(spec_digest), expected_content_digest=text(content_digest),
                                     open_timeout_ns=nanoseconds(timeout))
-        self._asked, self._pool = name, pool
-        self._cache = {"cache_bytes": cache_bytes, "host_cache": int(bool(host_cache)),
-                       "pinned_file": os.fsencode(pinned) if pinned is not None else None}
+        self._asked, self._pool, self._prefetcher_options = name, pool, prefetcher
         handle = c.c_void_p()
         with pool._handle as opener:
             check(library.engram_table_open(opener, text(name), c.byref(options), c.byref(handle)))
-            version = Version(handle, f"table {name}", pool._handle, self._cache)
+            version = Version(handle, f"table {name}", pool._handle, prefetcher)
         self._finalizer = None
         self._take(version)
         pool._tables.add(self)
@@ -84,7 +82,7 @@ class Table:
                                     open_timeout_ns=nanoseconds(timeout))
         handle, old = c.c_void_p(), self._version
         old.call(library.engram_table_adopt, c.byref(options), c.byref(handle))
-        self._take(Version(handle, f"table {self._asked}", self._pool._handle, self._cache))
+        self._take(Version(handle, f"table {self._asked}", self._pool._handle, self._prefetcher_options))
         old.retire()
         return True
 
@@ -139,25 +137,29 @@ class Table:
         """Registers memory that steps land in (NumPy, torch, DLPack, buffer protocol; aligned to 16 bytes): a Destination."""
         return Destination(self._version, buffer)
 
+    def slot(self, layout, *, out=None, destination=None):
+        """A place for the `slot` of prefetch and prefetch_rows: memory of layout.bytes (new, `out`, or that of the destination)."""
+        return Slot(self._version, layout, out, destination)
+
     def prefetch(self, tokens, *, out=None, dead=None, lookback=(), lookback_dead=None, kind="decode", needed_in=None,
-                 timeout=None, layout=None, destination=None):
+                 timeout=None, layout=None, destination=None, slot=None):
         """Starts the reads of all layers at once; returns a Step whose rows are uint8 [T, layers, columns, row_bytes].
 
         kind: "decode", "verify" or "prefill" (served after the others). needed_in: {layer: seconds}; a layer that is not
         there by then is late, and another replica is asked as well. timeout: of the step, in seconds (1). layout: rows land
-        as it says in `out`, which has layout.bytes. destination: a Destination that holds `out`, or is it. Raises
-        ResourceExhausted when 64 steps are open: close some.
+        as it says in `out`, which has layout.bytes. destination: a Destination that holds `out`, or is it. slot: a Slot, in
+        place of these three. Raises ResourceExhausted when 64 steps are open, or the slot's last one is: close some.
         """
         arguments = TokenArguments(tokens, dead, lookback, lookback_dead)
         needed = _needed_in(needed_in, self.layers)
-        result, rows = self._output(out, layout, destination, arguments.tokens.size, self._version.columns_per_layer)
-        request = self._request(kind, result, layout, destination, timeout)
+        result, rows, place = self._place(out, layout, destination, slot, arguments.tokens.size, self._version.columns_per_layer)
+        request = self._request(kind, timeout, place)
         request.tokens = c.addressof(arguments.struct)
         request.needed_in_ns = c.addressof(needed) if needed is not None else None
         return Step(self._version, [x.layer for x in self.layers], request, rows, timeout, result)
 
     def prefetch_rows(self, rows, *, out=None, kind="decode", needed_in=None, timeout=None, layout=None, destination=None,
-                      fail_bad_ids=False):
+                      slot=None, fail_bad_ids=False):
         """As prefetch, by row ids [T, layers, columns] of each layer's own table; int32 or int64, any strides; -1 = zeros.
 
         With a layout, the ids are those of all columns, of which it takes its own. Without, there may be any number of
@@ -166,10 +168,10 @@ class Table:
         """
         needed = _needed_in(needed_in, self.layers)
         arguments = RowArguments(rows, range(len(self.layers)), needed)
-        result, rows = self._output(out, layout, destination, arguments.tokens, arguments.columns)
-        request = self._request(kind, result, layout, destination, timeout)
+        result, rows, place = self._place(out, layout, destination, slot, arguments.tokens, arguments.columns)
+        request = self._request(kind, timeout, place)
         request.fail_bad_ids = int(bool(fail_bad_ids))
-        if layout is None:
+        if layout is None and slot is None:
             arguments.land(result, self.row_bytes)
             request.out, request.out_bytes = None, 0
         request.layer_rows, request.layers = c.addressof(arguments.array), len(arguments.array)
@@ -198,23 +200,29 @@ class Table:
         with self._version.prefetcher() as handle:
             check(library.engram_dump_hot(handle, os.fsencode(file), max_ngrams))
 
-    def _output(self, out, layout, destination, tokens, columns):
-        """The memory, and how the caller sees its rows."""
+    def _place(self, out, layout, destination, slot, tokens, columns):
+        """The memory, how the caller sees its rows, and how the request says where they land."""
+        if slot is not None:
+            if any(given is not None for given in (out, layout, destination)):
+                raise InvalidArgument("slot is given, and out, layout or destination, too: they are the slot's")
+            if slot.version is not self._version:
+                raise InvalidArgument(f"the slot is of {slot.version.name}, the table is {self.name} now: make its slots anew")
+            return slot.memory, _rows(slot.layout, slot.memory, tokens), {"slot": slot.number}
         if out is None and destination is not None:
             out = destination.memory
         if layout is None:
-            result = output(out, (tokens, len(self.layers), columns, self.row_bytes))
-            return result, result
-        result = np.empty(layout.bytes, np.uint8) if out is None else memory(out, layout.bytes)
-        views = layout.views(result, min(tokens, layout.max_tokens))
-        return result, views[0] if len(views) == 1 else views
+            result = rows = output(out, (tokens, len(self.layers), columns, self.row_bytes))
+        else:
+            result = np.empty(layout.bytes, np.uint8) if out is None else memory(out, layout.bytes)
+            rows = _rows(layout, result, tokens)
+        return result, rows, {"out": pointer(result), "out_bytes": result.nbytes,
+                              "layout": c.addressof(layout.struct) if layout is not None else None,
+                              "destination": destination.number if destination is not None else 0}
 
-    def _request(self, kind, result, layout, destination, timeout):
+    def _request(self, kind, timeout, place):
         if kind not in KINDS:
             raise InvalidArgument(f"kind is {kind!r}; the kinds are {sorted(KINDS)}")
-        return _abi.Step(kind=KINDS[kind], out=pointer(result), out_bytes=result.nbytes, timeout_ns=nanoseconds(timeout),
-                         layout=c.addressof(layout.struct) if layout is not None else None,
-                         destination=destination.number if destination is not None else 0, table_uid=text(self.uid))
+        return _abi.Step(kind=KINDS[kind], timeout_ns=nanoseconds(timeout), table_uid=text(self.uid), **place)
 
     def stats(self):
         """Totals since the version was opened, by name."""
@@ -224,3 +232,8 @@ class Table:
     def close(self):
         """Idempotent; reads under way on other threads end first, steps that are open are cancelled."""
         self._version.close()
+
+
+def _rows(layout, memory, tokens):
+    views = layout.views(memory, min(tokens, layout.max_tokens))
+    return views[0] if len(views) == 1 else views

@@ -15,11 +15,11 @@ Plane = namedtuple("Plane", "name dtype offset bytes")
 class Version:
     """Closed by `close`, or, once it was retired, with its last step. Thread-safe."""
 
-    def __init__(self, handle, what, pool_handle, cache):
-        """`cache`: options of the prefetcher."""
+    def __init__(self, handle, what, pool_handle, options):
+        """`options`: of the prefetcher."""
         self.handle = Handle(what, handle, library.engram_table_close, parent=pool_handle)
         self._lock = threading.Lock()
-        self._prefetcher, self._steps, self._retired, self._cache = None, 0, False, cache
+        self._prefetcher, self._steps, self._retired, self._options = None, 0, False, options
         self._describe()
 
     def call(self, function, *arguments, **attributes):
@@ -50,7 +50,7 @@ class Version:
             if self._prefetcher is None:
                 handle = c.c_void_p()
                 with self.handle as table:
-                    options = _abi.PrefetcherOptions(steps=64, poller=1, **self._cache)
+                    options = _abi.PrefetcherOptions(steps=64, **self._options)
                     check(library.engram_prefetcher_open(table, c.byref(options), c.byref(handle)))
                     self._prefetcher = Handle(f"the prefetcher of table {self.name}", handle,
                                               library.engram_prefetcher_close, parent=self.handle)
