@@ -182,10 +182,10 @@ class PrefetchTest(unittest.TestCase):
         for fabric in ("mapped", "stream", "ofi"):
             with self.subTest(fabric=fabric):
                 table = self.open(fabric)
-                want = table.read(tokens, lookback=[5, 6])
+                want = table.read(tokens, lookback=[5, 6], timeout=20)
                 buffer = np.empty(want.shape, np.uint8)
-                step = table.prefetch(tokens, out=buffer, lookback=[5, 6], needed_in={3: 5, 7: 10})
-                step.wait(layer=3, timeout=5)
+                step = table.prefetch(tokens, out=buffer, lookback=[5, 6], needed_in={3: 20, 7: 20}, timeout=20)
+                step.wait(layer=3, timeout=20)
                 np.testing.assert_array_equal(buffer[:, 0], want[:, 0])
                 np.testing.assert_array_equal(step.wait(), want)
                 self.assertEqual((step.state(3), step.state(7), step.late(3)), ("ready", "ready", False))
