@@ -129,11 +129,12 @@ bool FindBeyond(const ReadPart& part, std::uint64_t limit, std::size_t* run, std
       largest = std::max(largest, ids[r * part.run_id_stride + i * part.id_stride]);
   }
   if (static_cast<std::uint64_t>(largest) < limit) return false;
-  for (std::size_t at = 0;; ++at) {
-    *run = at / part.run_rows;
-    *column = at % part.run_rows;
-    if (ids[*run * part.run_id_stride + *column * part.id_stride] == largest) return true;
+  for (*run = 0; *run < part.runs; ++*run) {
+    for (*column = 0; *column < part.run_rows; ++*column) {
+      if (ids[*run * part.run_id_stride + *column * part.id_stride] == largest) return true;
+    }
   }
+  return false;
 }
 
 absl::Status CheckIds(const TableShape& shape, const Entry& entry, const ReadPart& part) {
