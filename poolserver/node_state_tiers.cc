@@ -18,14 +18,14 @@ bool NodeState::MovesTo(const Replica& replica, Tier to) {
 
 absl::Status NodeState::CheckMove(const Replica& replica, Tier to) const {
   if (!MovesTo(replica, to) || replica.MayCopyTo(to)) return absl::OkStatus();
-  const std::string_view doing = replica.moving_to() ? "is moving to another tier"
+  const std::string_view doing = replica.moving_to()  ? "is moving to another tier"
                                  : replica.renewing() ? "is being registered under new keys"
                                                       : "has readers of an earlier stay there";
-  return absl::UnavailableError(
-      absl::StrCat("shard ", replica.shard().shard.value(), " of table ",
-                   owners_.at(replica.shard().table).name.Full(), " on node \"", options_.node.name,
-                   "\" cannot go to ", std::string(Name(to)), " now: it ", std::string(doing),
-                   "; send the command again later"));
+  return absl::UnavailableError(absl::StrCat("shard ", replica.shard().shard.value(), " of table ",
+                                             owners_.at(replica.shard().table).name.Full(),
+                                             " on node \"", options_.node.name, "\" cannot go to ",
+                                             std::string(Name(to)), " now: it ", std::string(doing),
+                                             "; send the command again later"));
 }
 
 void NodeState::StartMove(const TableRecord& table, Replica& replica, Tier to, Actions& out) {

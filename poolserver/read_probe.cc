@@ -76,8 +76,8 @@ std::uint64_t MeasureReads(const Arena::Options& tier) {
   const std::uint64_t bytes = std::min(tier.capacity_bytes, kMostProbed);
   if (!tier.devices.empty()) {
     const fabric::DaxDevice& device = *tier.devices.front();
-    return MeasureReads(std::span<const std::byte>(device.data(),
-                                                   std::min(device.description().bytes, bytes)));
+    return MeasureReads(
+        std::span<const std::byte>(device.data(), std::min(device.description().bytes, bytes)));
   }
   fabric::SlabOptions wanted;
   wanted.bytes = bytes;

@@ -23,7 +23,8 @@ class TierSource final : public LoadSource {
   TierSource(const TableRecord& table, TierStore* from, RateLimit* rate, const Clock* clock,
              const std::atomic<bool>* stopping);
 
-  // DataLoss: the tier does not give the bytes, or a seal is wrong. Cancelled: the node is stopping.
+  // DataLoss: the tier does not give the bytes, or a seal is wrong. Cancelled: the node is
+  // stopping.
   absl::Status Fill(std::span<const RowRun> runs, Scratch* scratch) const override;
 
  private:

@@ -8,23 +8,43 @@
 
 namespace engram::bench {
 
-absl::StatusOr<double> FioReadsPerSecond(const std::vector<std::string>& files, std::uint32_t depth,
-                                         double seconds) {
-  auto said = RunProgram(
-      {"fio", "--name=floor", "--readonly", absl::StrCat("--filename=", absl::StrJoin(files, ":")),
-       "--file_service_type=random", "--ioengine=io_uring", "--direct=1", "--bs=4k",
-       "--rw=randread", "--norandommap", "--randrepeat=0", "--time_based",
-       absl::StrCat("--iodepth=", depth),
-       absl::StrCat("--runtime=", static_cast<int>(seconds * 1000), "ms"), "--output-format=json"});
+namespace {
+
+// One number of what fio says when it runs these arguments.
+absl::StatusOr<double> Fio(std::vector<std::string> arguments, const std::string& pointer) {
+  std::vector<std::string> command{"fio", "--name=floor", "--ioengine=io_uring", "--direct=1",
+                                   "--output-format=json"};
+  command.insert(command.end(), arguments.begin(), arguments.end());
+  auto said = RunProgram(command);
   if (!said.ok()) {
     return absl::UnavailableError(
         absl::StrCat(said.status().message(), " (Debian has it as fio; ./dev install-tools)"));
   }
   const auto json = nlohmann::json::parse(said->substr(said->find('{')), nullptr, false);
-  const auto at = nlohmann::json::json_pointer("/jobs/0/read/iops");
+  const nlohmann::json::json_pointer at(pointer);
   if (json.is_discarded() || !json.contains(at))
-    return absl::UnavailableError(absl::StrCat("fio did not say how many reads: ", *said));
+    return absl::UnavailableError(absl::StrCat("fio did not say ", pointer, ": ", *said));
   return json.at(at).get<double>();
+}
+
+}  // namespace
+
+absl::StatusOr<double> FioReadsPerSecond(const std::vector<std::string>& files, std::uint32_t depth,
+                                         double seconds) {
+  return Fio({"--readonly", absl::StrCat("--filename=", absl::StrJoin(files, ":")),
+              "--file_service_type=random", "--bs=4k", "--rw=randread", "--norandommap",
+              "--randrepeat=0", "--time_based", absl::StrCat("--iodepth=", depth),
+              absl::StrCat("--runtime=", static_cast<int>(seconds * 1000), "ms")},
+             "/jobs/0/read/iops");
+}
+
+absl::StatusOr<double> FioBytesPerSecond(const std::string& file, std::uint64_t bytes,
+                                         Sequential what) {
+  const bool reads = what == Sequential::kRead;
+  return Fio(
+      {absl::StrCat("--filename=", file), absl::StrCat("--size=", bytes), "--bs=1m", "--iodepth=4",
+       reads ? "--rw=read" : "--rw=write", reads ? "--readonly" : "--end_fsync=1"},
+      reads ? "/jobs/0/read/bw_bytes" : "/jobs/0/write/bw_bytes");
 }
 
 }  // namespace engram::bench

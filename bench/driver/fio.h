@@ -15,4 +15,10 @@ namespace engram::bench {
 absl::StatusOr<double> FioReadsPerSecond(const std::vector<std::string>& files, std::uint32_t depth,
                                          double seconds);
 
+// Bytes a second of direct I/O in pieces of 1 MiB, four in flight, from one end of a file to the
+// other: of `file`, made with `bytes` by the first call. Unavailable as above.
+enum class Sequential { kRead, kWrite };
+absl::StatusOr<double> FioBytesPerSecond(const std::string& file, std::uint64_t bytes,
+                                         Sequential what);
+
 }  // namespace engram::bench

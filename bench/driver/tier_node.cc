@@ -27,7 +27,7 @@ SessionToken TierToken() {
   return token;
 }
 
-// Row ids to packed rows, one read a row with its seal apart, as RowReader posts them.
+// See TierReads.
 class TierPath final : public ReadPath {
  public:
   TierPath(std::string name, const ShardLayout& layout,
@@ -105,6 +105,14 @@ class TierPath final : public ReadPath {
 };
 
 }  // namespace
+
+std::unique_ptr<ReadPath> TierReads(std::string name, const ShardLayout& layout,
+                                    const std::vector<fabric::RemoteRegion>& regions,
+                                    std::unique_ptr<fabric::ReadQueue> queue,
+                                    std::uint32_t max_rows, std::uint32_t outstanding) {
+  return std::make_unique<TierPath>(std::move(name), layout, regions, std::move(queue), max_rows,
+                                    outstanding);
+}
 
 absl::StatusOr<TableRecord> TierTable(std::uint64_t base_rows, std::uint64_t seed) {
   EngramGeometry geometry;
@@ -213,8 +221,7 @@ absl::StatusOr<std::unique_ptr<ReadPath>> TierNode::Path(std::string name, std::
                                                          std::uint32_t outstanding) {
   auto queue = fabric_->OpenQueue({std::max(8192u, max_rows * outstanding), {}});
   if (!queue.ok()) return queue.status();
-  return std::make_unique<TierPath>(std::move(name), layout_, regions_, *std::move(queue), max_rows,
-                                    outstanding);
+  return TierReads(std::move(name), layout_, regions_, *std::move(queue), max_rows, outstanding);
 }
 
 std::vector<std::string> TierNode::Files() const {

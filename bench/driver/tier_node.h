@@ -21,6 +21,14 @@ namespace engram::bench {
 // A DeepSeek-V4.1-shaped synthetic table, sealed.
 absl::StatusOr<TableRecord> TierTable(std::uint64_t base_rows, std::uint64_t seed);
 
+// Reads rows over `queue`, one read a row with its seal apart, as RowReader posts them: up to
+// `outstanding` batches of at most `max_rows` rows. `regions`, by shard, may change between two
+// reads; it and the layout outlive the path.
+std::unique_ptr<ReadPath> TierReads(std::string name, const ShardLayout& layout,
+                                    const std::vector<fabric::RemoteRegion>& regions,
+                                    std::unique_ptr<fabric::ReadQueue> queue,
+                                    std::uint32_t max_rows, std::uint32_t outstanding);
+
 class TierNode {
  public:
   struct Options {

@@ -1,5 +1,5 @@
 // engram-bench tiers: rows of the NVMe tier, read over TCP through the gather, against fio and
-// against a mapped file, on the same file system in the same rounds.
+// against a mapped file, and moves to it and back, on the same file system in the same rounds.
 #include "bench/driver/tiers.h"
 
 #include <stdlib.h>
@@ -173,6 +173,7 @@ absl::Status RunTiers(const BenchOptions& options) {
   }
   if (absl::Status ok = MeasureColdBatches(**scene); !ok.ok()) return ok;
   if (absl::Status ok = MeasureTierCache(**scene); !ok.ok()) return ok;
+  if (absl::Status ok = MeasureTierMoves(**scene); !ok.ok()) return ok;
   PrintTable((*scene)->figures);
   return options.json.empty() ? absl::OkStatus() : WriteJson((*scene)->figures, options.json);
 }

@@ -37,4 +37,7 @@ struct TiersScene {
 // `nvme_cached_vs_model`, `nvme_misses_vs_lru` and what they are made of; appended to the scene's.
 absl::Status MeasureTierCache(TiersScene& scene);
 
+// `tier_move_vs_slower_to_nvme`, `tier_move_vs_slower_to_dram` and what they are made of.
+absl::Status MeasureTierMoves(TiersScene& scene);
+
 }  // namespace engram::bench

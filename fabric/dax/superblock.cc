@@ -63,8 +63,8 @@ bool AllZero(std::span<const std::byte> bytes) {
 
 bool IsSound(const StoredSuperblock& stored) {
   return stored.crc == CrcOf(stored) && stored.owner_bytes < kOwnerBytes &&
-         stored.directory_entries > 0 &&
-         stored.directory_entries <= (stored.device_bytes / kExtentBytes) &&
+         stored.device_bytes > kDirectoryOffset && stored.directory_entries > 0 &&
+         stored.directory_entries <= (stored.device_bytes - kDirectoryOffset) / kExtentBytes &&
          stored.data_offset >= kDirectoryOffset + stored.directory_entries * kExtentBytes &&
          stored.data_offset < stored.device_bytes &&
          stored.lease_ns <= static_cast<std::uint64_t>(Duration::max().count());

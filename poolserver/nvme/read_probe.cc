@@ -90,8 +90,8 @@ absl::StatusOr<std::uint64_t> MeasureRowReads(Disk* disk, Ring* ring,
   remove();
   const RowFileHeader header = ProbeHeader();
   const absl::Status written = WriteProbe(disk, path, header);
-  const auto rate = written.ok() ? ReadProbe(disk, ring, path, header)
-                                 : absl::StatusOr<std::uint64_t>(written);
+  const auto rate =
+      written.ok() ? ReadProbe(disk, ring, path, header) : absl::StatusOr<std::uint64_t>(written);
   remove();
   return rate;
 }

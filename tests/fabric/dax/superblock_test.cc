@@ -4,7 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
+
+#include "engram/sealed_row.h"
 
 namespace engram::fabric::dax {
 namespace {
@@ -64,10 +67,51 @@ TEST_F(SuperblockTest, TheLaterSlotIsInForceAndATornOneLeavesTheOther) {
 
 TEST_F(SuperblockTest, EveryFlippedBitIsDamage) {
   const auto whole = EncodeSuperblock(Sample(4));
-  for (std::size_t bit = 12 * 8; bit < 352 * 8; bit += 7) {
+  for (std::size_t bit = 12 * 8; bit < 352 * 8; ++bit) {
     std::copy(whole.begin(), whole.end(), slots_.begin());
     slots_[bit / 8] ^= std::byte{1} << (bit % 8);
     EXPECT_TRUE(absl::IsDataLoss(DecodeSuperblock(slots_).status())) << bit;
+  }
+}
+
+// A checksum that is right says nothing of who wrote it: whatever is believed lies on the device.
+TEST_F(SuperblockTest, NumbersThatMakeNoSenseAreDamageWhateverTheirChecksum) {
+  constexpr std::size_t kFields[] = {12, 56, 64, 72, 80};  // owner's length, lease, the layout
+  const std::uint64_t values[] = {0,
+                                  1,
+                                  63,
+                                  64,
+                                  kDirectoryOffset,
+                                  254,
+                                  1 << 20,
+                                  250 * kMiB,
+                                  250 * kMiB / 64,
+                                  ~std::uint64_t{0} / 64,
+                                  ~std::uint64_t{0} / 64 - 1,
+                                  ~std::uint64_t{0} - 63,
+                                  ~std::uint64_t{0}};
+  const auto whole = EncodeSuperblock(Sample(4));
+  for (const std::size_t first : kFields) {
+    for (const std::size_t second : kFields) {
+      for (const std::uint64_t a : values) {
+        for (const std::uint64_t b : values) {
+          std::copy(whole.begin(), whole.end(), slots_.begin());
+          memcpy(slots_.data() + first, &a, first == 12 ? 4 : 8);
+          memcpy(slots_.data() + second, &b, second == 12 ? 4 : 8);
+          const std::uint32_t crc = Crc32c(0, slots_.data(), 348);
+          memcpy(slots_.data() + 348, &crc, sizeof crc);
+          const auto found = DecodeSuperblock(slots_);
+          if (!found.ok()) continue;
+          const Superblock& believed = found->value();
+          ASSERT_LT(believed.owner.name.size(), 256u);
+          ASSERT_GT(believed.directory_entries, 0u);
+          ASSERT_LT(believed.data_offset, believed.device_bytes);
+          ASSERT_LE(believed.directory_entries,
+                    (believed.data_offset - kDirectoryOffset) / kExtentBytes);
+          ASSERT_GE(believed.lease, Duration::zero());
+        }
+      }
+    }
   }
 }
 

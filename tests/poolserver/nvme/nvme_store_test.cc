@@ -99,6 +99,20 @@ TEST_F(NvmeStoreTest, ServesTheRowsThatWereWritten) {
   }
 }
 
+TEST_F(NvmeStoreTest, MeasuresItsReadRateUnlessItIsSetAndLeavesNothing) {
+  NvmeStore::Options options = OptionsOf();
+  EXPECT_EQ(OpenStore(options)->capacity().read_bytes_per_second, 0u);
+  options.measure = true;
+  std::ofstream(folder_.path() + "/PROBE.rows.partial") << "of a node that was killed";
+  EXPECT_GT(OpenStore(options)->capacity().read_bytes_per_second, 0u);
+  options.read_bytes_per_second = 12'345;
+  EXPECT_EQ(OpenStore(options)->capacity().read_bytes_per_second, 12'345u);
+  for (const auto& file : std::filesystem::directory_iterator(folder_.path())) {
+    EXPECT_EQ(file.path().filename(), "LOCK");
+  }
+  EXPECT_EQ(said_, "");
+}
+
 TEST_F(NvmeStoreTest, ARangeMaySpanRowsAndBlocks) {
   const TableRecord table = SmallTable(2000);
   const ShardKey key{table.uid, ShardIndex(0)};
