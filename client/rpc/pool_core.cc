@@ -147,6 +147,7 @@ absl::Status PoolCore::OpenOfi() {
   fabric::ofi::OfiFabricOptions options;
   options.provider.provider = forced ? options_.ofi_provider : "verbs;ofi_rxm";
   options.provider.bind = options_.ofi_bind;
+  options.provider.near = fabric::ofi::CurrentNumaNode();
   options.connect_timeout = std::max(options.connect_timeout, options_.reach_timeout);
   return Keep(fabric::ofi::OfiFabric::Open(options), forced);
 }

@@ -58,24 +58,25 @@ void Link::Retire(Bundle* bundle) {
   free_.push_back(bundle);
 }
 
-bool Link::Open() {
+absl::Status Link::Open() {
   auto endpoint = provider_->OpenEndpoint(kCompletionQueue, false);
-  if (!endpoint.ok()) return false;
+  if (!endpoint.ok()) return endpoint.status();
   endpoint_ = *std::move(endpoint);
   if (provider_->needs_local_registration() && hello_registration_.mr == nullptr) {
     auto registration = provider_->Register(std::as_bytes(std::span(&hello_, 1)), FI_READ);
-    if (!registration.ok()) return false;
+    if (!registration.ok()) return registration.status();
     hello_registration_ = *std::move(registration);
   }
-  if (fi_av_insert(endpoint_.av.get(), peer_->location.name.data(), 1, &address_, 0, nullptr) !=
-      1) {
-    return false;
+  if (const int inserted =
+          fi_av_insert(endpoint_.av.get(), peer_->location.name.data(), 1, &address_, 0, nullptr);
+      inserted != 1) {
+    return provider_->Failed("fi_av_insert", inserted < 0 ? inserted : FI_EADDRNOTAVAIL);
   }
   hello_ = {0, 0};
   state_ = State::kGreeting;
   greet_deadline_ = clock_.Now() + connect_timeout_;
   next_look_ = clock_.Now();
-  return true;
+  return absl::OkStatus();
 }
 
 // Posted again while the provider connects. False: it cannot.
@@ -89,6 +90,7 @@ bool Link::TryHello() {
               peer_->location.hello_address, peer_->location.hello_key, &bundle->context);
   if (rc == 0) return true;
   Retire(bundle);
+  if (rc != -FI_EAGAIN) trouble_ = provider_->Failed("fi_read", static_cast<int>(rc));
   return rc == -FI_EAGAIN;
 }
 
@@ -131,7 +133,10 @@ void Link::Abandon() {
 
 void Link::Drive() {
   if (!active()) return;
-  if (state_ == State::kClosed && !Open()) return End(ReadStatus::kUnreachable);
+  if (state_ == State::kClosed) {
+    trouble_ = Open();
+    if (!trouble_.ok()) return End(ReadStatus::kUnreachable);
+  }
   if (TargetIsGone()) return End(ReadStatus::kUnreachable);
   if (state_ == State::kGreeting && in_flight_.empty() && !TryHello()) {
     return End(ReadStatus::kUnreachable);
@@ -214,7 +219,6 @@ void Link::PostWaiting() {
       return End(ReadStatus::kUnreachable);
     }
     ++counters_->messages;
-    ++counters_->completions;
     if (!more) ++counters_->doorbells;
     Posted(reads);
     stuck_deadline_ = Instant::max();
@@ -257,6 +261,7 @@ bool Link::Collect() {
         state_ = State::kOpen;
         continue;
       }
+      ++counters_->completions;
       for (std::uint32_t r = 0; r < bundle->reads; ++r) {
         sink_->Complete(bundle->cookies[r], ReadStatus::kOk);
       }
@@ -278,6 +283,7 @@ void Link::FailedRead() {
       Retire(bundle);
     }
   }
+  if (known && state_ == State::kGreeting) trouble_ = provider_->Failed("connecting", error.err);
   End(ReadStatus::kUnreachable);
 }
 
@@ -286,6 +292,7 @@ void Link::End(ReadStatus status) {
   endpoint_.ep.reset();
   endpoint_.cq.reset();
   endpoint_.av.reset();
+  endpoint_.counted.reset();
   state_ = State::kClosed;
   silence_from_ = Instant();
   stuck_deadline_ = Instant::max();

@@ -32,7 +32,7 @@ struct Bundle {
 struct PostCounters {
   std::uint64_t messages = 0;     // fi_readmsg calls that were taken
   std::uint64_t doorbells = 0;    // of them without FI_MORE: the end of a chain
-  std::uint64_t completions = 0;  // asked for
+  std::uint64_t completions = 0;  // that came
 };
 
 class Link final : public ReadLink {
@@ -45,11 +45,13 @@ class Link final : public ReadLink {
   void End(ReadStatus status) override;
   void Abandon() override;
   bool active() const override { return waits() || !in_flight_.empty(); }
+  // Why the link could not be opened or greeted the last time; ok where nothing is known.
+  const absl::Status& trouble() const { return trouble_; }
 
  private:
   enum class State : std::uint8_t { kClosed, kGreeting, kOpen };
 
-  bool Open();
+  absl::Status Open();
   bool TryHello();
   void PostWaiting();
   void JudgePushBack();
@@ -70,6 +72,7 @@ class Link final : public ReadLink {
   PostCounters* const counters_;  // outlives the link
 
   State state_ = State::kClosed;
+  absl::Status trouble_;
   Instant greet_deadline_;
   Instant stuck_deadline_ = Instant::max();  // nothing in flight and every post pushed back
   Instant next_look_;                        // shm: when to look whether the endpoint is there

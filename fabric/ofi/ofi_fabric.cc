@@ -66,9 +66,12 @@ absl::StatusOr<PeerId> OfiFabric::AddPeer(const PeerAddress& address, Instant de
   if (!marker.ended) link.End(ReadStatus::kFlushed);
   if (marker.status != ReadStatus::kOk) {
     return absl::UnavailableError(absl::StrCat(
-        "ofi peer by ", provider_->name(),
-        ": no answer before the deadline; check that the pool node runs and that its interface is"
-        " reachable"));
+        "ofi peer by ", provider_->name(), ": ",
+        link.trouble().ok() ? "no answer before the deadline" : link.trouble().message(), "; ",
+        provider_->open_endpoints(),
+        " endpoints are open in this process: check that the pool node runs, that its interface is "
+        "reachable, and the limits of open files (ulimit -n) and queue pairs (rdma resource "
+        "show)"));
   }
   return peers_->Add(std::move(peer));
 }

@@ -10,21 +10,25 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "engram/clock.h"
 #include "engram/random.h"
 #include "fabric/card.h"
 #include "fabric/memory.h"
-#include "fabric/ofi/rdma_ports.h"
 
 namespace engram::fabric::ofi {
 namespace {
 
 constexpr std::uint32_t kApiVersion = FI_VERSION(1, 15);
 constexpr std::uint64_t kMaxReadBytes = std::uint64_t{1} << 30;
+
+std::atomic<std::uint64_t> registered_bytes{0};
+std::atomic<std::int64_t> registering_ns{0};
 
 Info Hints(const Libfabric& library, const std::string& provider, bool device_memory) {
   Info hints(library.dupinfo(nullptr), InfoFree{&library});
@@ -59,33 +63,59 @@ std::vector<std::string> Providers(const Libfabric& library) {
 
 }  // namespace
 
+absl::StatusOr<Binding> BindingOf(const ProviderOptions& options) {
+  return ResolveBinding(options.provider, options.bind, options.near);
+}
+
 absl::StatusOr<std::shared_ptr<Provider>> Provider::Open(const ProviderOptions& options) {
   auto library = LoadLibfabric();
   if (!library.ok()) return library.status();
-  std::shared_ptr<Provider> provider(new Provider);
-  provider->name_ = options.provider;
+  std::shared_ptr<Provider> provider(new Provider(options));
   provider->library_ = *library;
   if (provider->is_shm()) RemoveStaleShmFiles();
-  auto binding = ResolveBinding(options.provider, options.bind);
+  auto binding = options.resolve(options);
   if (!binding.ok()) return binding.status();
-  const Info hints = Hints(**library, options.provider, options.device_memory);
-  if (!binding->domain.empty()) hints->domain_attr->name = strdup(binding->domain.c_str());
-  const char* node = binding->node.empty() ? nullptr : binding->node.c_str();
-  fi_info* info = nullptr;
-  const int error = (*library)->getinfo(kApiVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
-                                        hints.get(), &info);
-  if (error != 0) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "libfabric provider ", options.provider, " cannot be used",
-        options.device_memory ? " with memory of a GPU (FI_HMEM)" : "",
-        node != nullptr ? absl::StrCat(" on ", node) : "", ": fi_getinfo says \"",
-        (*library)->Explain(error), "\"; providers with remote reads on this machine: ",
-        absl::StrJoin(Providers(**library), ", "), "; choose one of them or install the device"));
+  auto info = provider->InfoOf(*binding);
+  if (!info.ok()) return info.status();
+  provider->info_ = *std::move(info);
+  {
+    MutexLock lock(&provider->mutex_);
+    provider->bound_ = *binding;
+    provider->bound_info_ = provider->info_;
   }
-  provider->info_ = Info(info, InfoFree{*library});
-  provider->device_memory_ = options.device_memory;
   if (absl::Status status = provider->OpenDomain(); !status.ok()) return status;
   return provider;
+}
+
+absl::StatusOr<std::shared_ptr<fi_info>> Provider::InfoOf(const Binding& binding) const {
+  const Info hints = Hints(*library_, name_, options_.device_memory);
+  if (!binding.domain.empty()) hints->domain_attr->name = strdup(binding.domain.c_str());
+  const char* node = binding.node.empty() ? nullptr : binding.node.c_str();
+  fi_info* info = nullptr;
+  const int error = library_->getinfo(kApiVersion, node, nullptr, node != nullptr ? FI_SOURCE : 0,
+                                      hints.get(), &info);
+  if (error == 0) return std::shared_ptr<fi_info>(info, InfoFree{library_});
+  return absl::FailedPreconditionError(absl::StrCat(
+      "libfabric provider ", name_, " cannot be used",
+      options_.device_memory ? " with memory of a GPU (FI_HMEM)" : "",
+      node != nullptr ? absl::StrCat(" on ", node) : "", ": fi_getinfo says \"",
+      library_->Explain(error), "\"; providers with remote reads on this machine: ",
+      absl::StrJoin(Providers(*library_), ", "), "; choose one of them or install the device"));
+}
+
+// The domain is the device's; the address is an endpoint's. One whose address is gone cannot be
+// made any more, so it gets the one that the device has now.
+std::shared_ptr<fi_info> Provider::InfoNow() const {
+  const auto binding = options_.resolve(options_);
+  MutexLock lock(&mutex_);
+  if (!binding.ok() || binding->node == bound_.node || binding->device != bound_.device) {
+    return bound_info_;
+  }
+  auto info = InfoOf(*binding);
+  if (!info.ok()) return bound_info_;
+  bound_ = *binding;
+  bound_info_ = *std::move(info);
+  return bound_info_;
 }
 
 absl::Status Provider::OpenDomain() {
@@ -136,8 +166,8 @@ FabricInfo Provider::Describe() const {
   info.one_sided = true;
   info.offloaded = offloaded_;
   info.target_progress = !offloaded_;
-  info.needs_registration = local_ || device_memory_;
-  info.device_memory = device_memory_;
+  info.needs_registration = local_ || options_.device_memory;
+  info.device_memory = options_.device_memory;
   info.max_op_bytes = max_message_bytes();
   info.max_segments = std::min(kMaxLocalSegments, local_iov_limit());
   // Tried on 1.17: tcp;ofi_rxm ends the connection; shm answers nothing, and the reader gives the
@@ -150,6 +180,7 @@ FabricInfo Provider::Describe() const {
 absl::StatusOr<Endpoint> Provider::OpenEndpoint(std::size_t completions, bool blocking,
                                                 bool* can_block) const {
   Endpoint out;
+  out.counted = endpoints_;
   fi_av_attr av_attr{};
   av_attr.type = info_->domain_attr->av_type;
   av_attr.count = 1;
@@ -175,10 +206,11 @@ absl::StatusOr<Endpoint> Provider::OpenEndpoint(std::size_t completions, bool bl
   out.cq.reset(cq);
   if (can_block != nullptr) *can_block = blocking;
   fid_ep* ep = nullptr;
-  error = fi_endpoint(domain_.get(), info_.get(), &ep, nullptr);
+  const std::shared_ptr<fi_info> info = InfoNow();
+  error = fi_endpoint(domain_.get(), info.get(), &ep, nullptr);
   if (error != 0) return Failed("fi_endpoint", error);
   out.ep.reset(ep);
-  if (device_memory_) {
+  if (options_.device_memory) {
     int value = FI_HMEM_P2P_REQUIRED;
     error = fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_FI_HMEM_P2P, &value, sizeof value);
     if (error != 0) return Failed("fi_setopt(FI_HMEM_P2P_REQUIRED)", error);
@@ -202,6 +234,7 @@ std::uint64_t Provider::WantedKey() const {
 
 absl::StatusOr<Registration> Provider::Register(std::span<const std::byte> memory,
                                                 std::uint64_t access, MemoryKind kind) const {
+  const Instant start = SystemClock::Get().Now();
   fid_mr* mr = nullptr;
   if (kind.place == MemoryKind::Place::kCuda) {
     absl::Status status = RegisterOnDevice(memory, access, kind.device, &mr);
@@ -214,6 +247,8 @@ absl::StatusOr<Registration> Provider::Register(std::span<const std::byte> memor
                      " bytes: ", library_->Explain(error), "; ", DescribeMemlock(),
                      "; raise memlock (or run with CAP_IPC_LOCK), or hold less on this node"));
   }
+  registered_bytes.fetch_add(memory.size(), std::memory_order_relaxed);
+  registering_ns.fetch_add((SystemClock::Get().Now() - start).count(), std::memory_order_relaxed);
   Registration out;
   out.mr.reset(mr);
   out.address = virtual_addresses_ ? reinterpret_cast<std::uint64_t>(memory.data()) : 0;
@@ -224,7 +259,7 @@ absl::StatusOr<Registration> Provider::Register(std::span<const std::byte> memor
 // The memory is never touched here, only named.
 absl::Status Provider::RegisterOnDevice(std::span<const std::byte> memory, std::uint64_t access,
                                         std::uint32_t device, fid_mr** mr) const {
-  if (!device_memory_) {
+  if (!options_.device_memory) {
     return absl::FailedPreconditionError(
         absl::StrCat("libfabric provider ", name_,
                      " was not opened for memory of a GPU: read into host memory, or open the "
@@ -245,6 +280,11 @@ absl::Status Provider::RegisterOnDevice(std::span<const std::byte> memory, std::
       ": ", library_->Explain(error),
       "; it needs libfabric with CUDA and the kernel module nvidia-peermem (or dma-buf): read into "
       "host memory instead"));
+}
+
+RegistrationCounters Registrations() {
+  return {registered_bytes.load(std::memory_order_relaxed),
+          Duration(registering_ns.load(std::memory_order_relaxed))};
 }
 
 absl::StatusOr<std::vector<std::string>> ListProviders() {

@@ -11,16 +11,20 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engram/mutex.h"
 #include "fabric/fabric.h"
 #include "fabric/ofi/libfabric.h"
+#include "fabric/ofi/rdma_ports.h"
 
 namespace engram::fabric::ofi {
 
@@ -33,17 +37,28 @@ struct FidClose {
 template <class T>
 using Fid = std::unique_ptr<T, FidClose>;
 
+struct ProviderOptions;
+
+// ResolveBinding with what the options say.
+absl::StatusOr<Binding> BindingOf(const ProviderOptions& options);
+
 struct ProviderOptions {
   std::string provider = "tcp;ofi_rxm";
   // Address of the interface, an RDMA device, or "auto" (rdma_ports.h); not used by shm.
   std::string bind = "auto";
+  // NUMA node that reads come from, or whose memory is read: "auto" takes a NIC there if it can.
+  // -1: any.
+  int near = -1;
   // Opened with FI_HMEM, so that memory of a GPU can be registered, and reads land there from the
   // NIC or not at all: never through a copy by the provider.
   bool device_memory = false;
+  // What `bind` stands for, asked at the start and again for each endpoint.
+  std::function<absl::StatusOr<Binding>(const ProviderOptions&)> resolve = BindingOf;
 };
 
 // An endpoint with what it needs. Closing it (in reverse order) flushes what is outstanding.
 struct Endpoint {
+  std::shared_ptr<const int> counted;  // among the provider's open endpoints
   Fid<fid_av> av;
   Fid<fid_cq> cq;
   Fid<fid_ep> ep;
@@ -75,9 +90,13 @@ class Provider {
   // The target's NIC serves reads without the target's program.
   bool offloaded() const { return offloaded_; }
 
-  // `blocking`: with a wait object for fi_cq_sread, where the provider has one.
+  // On the address that the interface has now: another one than at the start if that is gone and
+  // the device is the same. `blocking`: with a wait object for fi_cq_sread, where the provider has
+  // one.
   absl::StatusOr<Endpoint> OpenEndpoint(std::size_t completions, bool blocking,
                                         bool* can_block = nullptr) const;
+  // How many are open.
+  long open_endpoints() const { return endpoints_.use_count() - 1; }
   // Registers for `access` (FI_READ: reads land here; FI_REMOTE_READ: peers read here).
   // ResourceExhausted names memlock.
   // Memory of a GPU: FailedPrecondition where the provider was not opened for it or cannot.
@@ -88,23 +107,37 @@ class Provider {
   absl::Status Failed(std::string_view call, int error) const;
 
  private:
-  Provider() = default;
+  explicit Provider(const ProviderOptions& options) : options_(options), name_(options.provider) {}
+  absl::StatusOr<std::shared_ptr<fi_info>> InfoOf(const Binding& binding) const;
+  // For an endpoint that is made now.
+  std::shared_ptr<fi_info> InfoNow() const;
   absl::Status OpenDomain();
   std::uint64_t WantedKey() const;
   absl::Status RegisterOnDevice(std::span<const std::byte> memory, std::uint64_t access,
                                 std::uint32_t device, fid_mr** mr) const;
 
-  std::string name_;
+  const ProviderOptions options_;
+  const std::string name_;
   const Libfabric* library_ = nullptr;
-  Info info_;
+  std::shared_ptr<fi_info> info_;  // that the domain was opened with
   Fid<fid_fabric> fabric_;
   Fid<fid_domain> domain_;
+  std::shared_ptr<const int> endpoints_ = std::make_shared<const int>(0);  // counts its holders
   bool virtual_addresses_ = false;
   bool provider_keys_ = false;
   bool local_ = false;
   bool offloaded_ = false;
-  bool device_memory_ = false;
+  mutable Mutex mutex_;
+  mutable Binding bound_ ABSL_GUARDED_BY(mutex_);  // the last one
+  mutable std::shared_ptr<fi_info> bound_info_ ABSL_GUARDED_BY(mutex_);
 };
+
+// What all providers of this process have registered so far, and how long that took.
+struct RegistrationCounters {
+  std::uint64_t bytes = 0;
+  Duration time = Duration(0);
+};
+RegistrationCounters Registrations();
 
 // Names of the providers that can do remote reads on this machine, e.g. "tcp;ofi_rxm", "shm".
 // Unavailable: libfabric is not there.

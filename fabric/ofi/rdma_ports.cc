@@ -4,6 +4,7 @@
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
+#include <sched.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -81,26 +82,42 @@ bool IsNamed(const RdmaPort& port, const std::string& name) {
   return name.empty() || name == port.device || name == port.name();
 }
 
-absl::StatusOr<Binding> AddressOfPort(const std::string& provider, const std::string& name) {
+absl::StatusOr<Binding> AddressOfPort(const std::string& provider, const std::string& name,
+                                      int near, const std::string& root) {
   std::vector<std::string> unusable;
-  for (const RdmaPort& port : ListRdmaPorts()) {
+  std::optional<Binding> found;
+  for (const RdmaPort& port : ListRdmaPorts(root)) {
     if (!IsNamed(port, name)) {
       unusable.push_back(absl::StrCat(port.name(), " is not asked for"));
     } else if (!port.active()) {
       unusable.push_back(absl::StrCat(port.name(), " is ", port.state));
     } else if (const auto addresses = AddressesOf(port.interface); !addresses.empty()) {
-      return Binding{addresses.front(), ""};
+      const bool nearer = near >= 0 && port.numa_node == near && found && found->numa_node != near;
+      if (!found || nearer) found = Binding{addresses.front(), "", port.device, port.numa_node};
     } else {
       unusable.push_back(absl::StrCat(
           port.name(), " has no IP address",
           port.interface.empty() ? "" : absl::StrCat(" on ", port.interface), ": give it one"));
     }
   }
+  if (found) return *found;
   return absl::FailedPreconditionError(absl::StrCat(
       "libfabric provider ", provider, " has no RDMA port to bind",
       name.empty() ? "" : absl::StrCat(" named ", name), ": ",
       unusable.empty() ? "this machine has no RDMA device" : absl::StrJoin(unusable, ", "),
       "; `rdma link` lists devices, `ip addr` addresses"));
+}
+
+// With the device that it is of, as far as there is one.
+Binding BindingOfAddress(const std::string& address, const std::string& root) {
+  Binding out{address, "", "", -1};
+  for (const RdmaPort& port : ListRdmaPorts(root)) {
+    const std::vector<std::string> addresses = AddressesOf(port.interface);
+    if (std::find(addresses.begin(), addresses.end(), address) == addresses.end()) continue;
+    out.device = port.device;
+    out.numa_node = port.numa_node;
+  }
+  return out;
 }
 
 }  // namespace
@@ -140,6 +157,11 @@ std::vector<std::string> AddressesOf(const std::string& interface) {
   return v4;
 }
 
+int CurrentNumaNode() {
+  unsigned cpu = 0, node = 0;
+  return getcpu(&cpu, &node) == 0 ? static_cast<int>(node) : -1;
+}
+
 bool IsRdmaProvider(const std::string& provider) {
   for (const char* prefix : {"verbs", "efa", "cxi", "opx", "psm3"}) {
     if (provider.rfind(prefix, 0) == 0) return true;
@@ -147,19 +169,20 @@ bool IsRdmaProvider(const std::string& provider) {
   return false;
 }
 
-absl::StatusOr<Binding> ResolveBinding(const std::string& provider, const std::string& bind) {
+absl::StatusOr<Binding> ResolveBinding(const std::string& provider, const std::string& bind,
+                                       int near, const std::string& root) {
   if (provider == "shm") return Binding{};
   const bool automatic = bind == "auto";
-  if (!IsRdmaProvider(provider)) return Binding{automatic ? "127.0.0.1" : bind, ""};
+  if (!IsRdmaProvider(provider)) return Binding{automatic ? "127.0.0.1" : bind, "", "", -1};
   const std::string name = automatic ? "" : bind;
   // These have addresses of their own.
-  if (provider.rfind("verbs", 0) != 0) return Binding{"", name};
+  if (provider.rfind("verbs", 0) != 0) return Binding{"", name, name, -1};
   in6_addr address{};
   if (inet_pton(AF_INET, name.c_str(), &address) == 1 ||
       inet_pton(AF_INET6, name.c_str(), &address) == 1) {
-    return Binding{name, ""};
+    return BindingOfAddress(name, root);
   }
-  return AddressOfPort(provider, name);
+  return AddressOfPort(provider, name, near, root);
 }
 
 }  // namespace engram::fabric::ofi

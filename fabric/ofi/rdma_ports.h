@@ -32,6 +32,9 @@ std::vector<RdmaPort> ListRdmaPorts(const std::string& root = "");
 // IP addresses of a network interface, IPv4 first.
 std::vector<std::string> AddressesOf(const std::string& interface);
 
+// Of the processor that the caller runs on; -1: unknown.
+int CurrentNumaNode();
+
 // The provider reads through an RDMA NIC, without the target's CPU.
 bool IsRdmaProvider(const std::string& provider);
 
@@ -39,11 +42,15 @@ bool IsRdmaProvider(const std::string& provider);
 struct Binding {
   std::string node;    // empty: the provider chooses
   std::string domain;  // empty: the provider chooses
+  std::string device;  // the RDMA device that this is of; empty: unknown
+  int numa_node = -1;  // of the device; -1: unknown
 };
 
-// `bind` is an address, a device ("mlx5_0"), a port of one ("mlx5_0:2"), or "auto": the first
-// active port of a provider for RDMA, else 127.0.0.1. FailedPrecondition names the ports that there
-// are and what is wrong with each.
-absl::StatusOr<Binding> ResolveBinding(const std::string& provider, const std::string& bind);
+// `bind` is an address, a device ("mlx5_0"), a port of one ("mlx5_0:2"), or "auto": an active port
+// of a provider for RDMA, else 127.0.0.1. Of several ports that can be bound it is the first that
+// is near the NUMA node `near`, else the first. FailedPrecondition names the ports that there are
+// and what is wrong with each. `root` is as above.
+absl::StatusOr<Binding> ResolveBinding(const std::string& provider, const std::string& bind,
+                                       int near = -1, const std::string& root = "");
 
 }  // namespace engram::fabric::ofi

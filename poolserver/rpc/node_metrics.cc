@@ -6,6 +6,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "fabric/ofi/provider.h"
 #include "prometheus/client_metric.h"
 #include "prometheus/metric_family.h"
 #include "prometheus/metric_type.h"
@@ -181,6 +182,16 @@ void AddGather(const fabric::stream::StreamTarget* stream,
   out->push_back(waited.Take());
 }
 
+void AddRegistrations(std::vector<prometheus::MetricFamily>* out) {
+  const fabric::ofi::RegistrationCounters done = fabric::ofi::Registrations();
+  out->push_back(Counter("engram_ofi_registered_bytes_total", "Memory registered with libfabric.")
+                     .Add(static_cast<double>(done.bytes))
+                     .Take());
+  out->push_back(Counter("engram_ofi_registration_seconds_total", "How long that took.")
+                     .Add(std::chrono::duration<double>(done.time).count())
+                     .Take());
+}
+
 void AddNvme(const nvme::NvmeStore* store, std::vector<prometheus::MetricFamily>* out) {
   if (store == nullptr) return;
   const nvme::NvmeStore::Counters counters = store->counters();
@@ -212,6 +223,7 @@ std::vector<prometheus::MetricFamily> NodeMetrics::Collect() const {
   AddTiers(sources_, &out);
   if (auto figures = Look(sources_.loop)) AddLoop(*figures, *sources_.tiers, &out);
   AddGather(sources_.stream, &out);
+  AddRegistrations(&out);
   AddNvme(sources_.nvme, &out);
   out.push_back(Counter("engram_load_bytes_total", "Bytes of replicas loaded from their source.")
                     .Add(static_cast<double>(sources_.loop->bytes_loaded()))

@@ -68,9 +68,10 @@ std::vector<Setting> FabricSettings() {
                     "Folder of the mapped fabric's socket (empty: an abstract socket, no file)."),
       Setting::List("ofi_providers", "tcp;ofi_rxm",
                     "libfabric providers of the ofi fabric, one path each."),
-      Setting::Text("ofi_host", "auto",
-                    "Where the ofi fabric listens: an address, an RDMA device (mlx5_0, mlx5_0:2), "
-                    "or auto: the first active RDMA port, 127.0.0.1 without RDMA."),
+      Setting::List("ofi_host", "auto",
+                    "Where the ofi fabric listens, a path each: addresses, RDMA devices (mlx5_0, "
+                    "mlx5_0:2), or auto: an active RDMA port, near --numa-node if there is one; "
+                    "127.0.0.1 without RDMA."),
       Setting::Text(
           "ucx_tls", "",
           "Transports of the ucx fabric, as UCX_TLS: rc, dc, tcp, sysv, ... (empty: UCX chooses)."),
@@ -100,7 +101,8 @@ TargetSettings TargetsFrom(const Settings& settings) {
   out.insecure_listen = settings.Bool("insecure_listen");
   out.runtime_dir = settings.Text("runtime_dir");
   out.ofi_providers = settings.List("ofi_providers");
-  out.ofi_host = settings.Text("ofi_host");
+  out.ofi_hosts = settings.List("ofi_host");
+  out.numa_node = static_cast<int>(settings.Integer("numa_node"));
   out.ucx_transports = settings.Text("ucx_tls");
   out.ucx_devices = settings.Text("ucx_devices");
   out.ucx_host = settings.Text("ucx_host");

@@ -89,22 +89,40 @@ absl::StatusOr<std::unique_ptr<fabric::stream::StreamTarget>> OpenStream(
   return fabric::stream::StreamTarget::Open(options);
 }
 
+absl::Status OpenOfiAt(const std::string& provider, const std::string& host,
+                       const TargetSettings& settings, OpenedTargets* out) {
+  fabric::ofi::OfiTargetOptions options;
+  options.provider.provider = provider;
+  options.provider.bind = host;
+  options.provider.near = settings.numa_node;
+  options.wait = settings.wait;
+  auto target = fabric::ofi::OfiTarget::Open(options);
+  if (!target.ok()) {
+    return absl::Status(target.status().code(),
+                        absl::StrCat("--ofi-providers ", provider, " on --ofi-host ", host, ": ",
+                                     target.status().message()));
+  }
+  out->targets.push_back(*std::move(target));
+  return absl::OkStatus();
+}
+
+// A path for each provider and host: readers spread over them, and go on over one when another
+// fails.
 absl::Status OpenOfi(const TargetSettings& settings, OpenedTargets* out) {
-  if (settings.ofi_providers.empty()) {
+  if (settings.ofi_providers.empty() || settings.ofi_hosts.empty()) {
     return absl::InvalidArgumentError(
-        "--fabrics has ofi and --ofi-providers is empty; name one, for instance tcp;ofi_rxm");
+        "--fabrics has ofi, and --ofi-providers or --ofi-host is empty; name a provider, for "
+        "instance tcp;ofi_rxm, and an address, an RDMA device or auto");
   }
   for (const std::string& provider : settings.ofi_providers) {
-    fabric::ofi::OfiTargetOptions options;
-    options.provider = {provider, settings.ofi_host};
-    options.wait = settings.wait;
-    auto target = fabric::ofi::OfiTarget::Open(options);
-    if (!target.ok()) {
-      return absl::Status(target.status().code(),
-                          absl::StrCat("--ofi-providers ", provider, " on --ofi-host ",
-                                       settings.ofi_host, ": ", target.status().message()));
+    // It binds nothing: more than one would be the same path.
+    const std::size_t hosts = provider == "shm" ? 1 : settings.ofi_hosts.size();
+    for (std::size_t i = 0; i < hosts; ++i) {
+      if (absl::Status opened = OpenOfiAt(provider, settings.ofi_hosts[i], settings, out);
+          !opened.ok()) {
+        return opened;
+      }
     }
-    out->targets.push_back(*std::move(target));
   }
   return absl::OkStatus();
 }

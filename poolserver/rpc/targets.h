@@ -24,7 +24,9 @@ struct TargetSettings {
   bool insecure_listen = false;
   std::string runtime_dir;  // of the mapped socket; empty: an abstract name
   std::vector<std::string> ofi_providers;
-  std::string ofi_host = "auto";       // where ofi listens: an address, an RDMA device, or auto
+  // Where ofi listens, a path for each: addresses, RDMA devices, or auto.
+  std::vector<std::string> ofi_hosts{"auto"};
+  int numa_node = -1;                  // of the memory: auto takes a NIC there if it can
   std::string ucx_transports;          // as UCX_TLS; empty: UCX chooses
   std::string ucx_devices = "lo";      // as UCX_NET_DEVICES
   std::string ucx_host = "127.0.0.1";  // where ucx listens

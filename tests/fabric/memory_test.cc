@@ -116,6 +116,13 @@ TEST(Slab, RefusesMoreThanTheMachineHasInsteadOfWakingTheOomKiller) {
   EXPECT_THAT(std::string(slab.status().message()), HasSubstr("of memory available"));
 }
 
+TEST(Slab, RefusesMoreThanTheNodeHasThatWasAskedFor) {
+  const auto slab =
+      Slab::Create({.bytes = std::uint64_t{1} << 40, .pages = PageSize::k4KiB, .numa_node = 0});
+  ASSERT_TRUE(absl::IsResourceExhausted(slab.status())) << slab.status();
+  EXPECT_THAT(std::string(slab.status().message()), HasSubstr("available on node 0"));
+}
+
 TEST(Slab, LiesOnTheNodeThatWasAskedFor) {
   const auto slab = Slab::Create({.bytes = 1 << 20, .pages = PageSize::k4KiB, .numa_node = 0});
   ASSERT_TRUE(slab.ok()) << slab.status();

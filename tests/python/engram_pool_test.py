@@ -55,6 +55,7 @@ def setUpModule():
     global POOL, ENDPOINT, WIDE, NARROW
     POOL = Pool(BIN_DIR)
     POOL.env["ENGRAM_OFI_PROVIDERS"] = "tcp;ofi_rxm,shm"
+    POOL.env["ENGRAM_OFI_HOST"] = "127.0.0.1,127.0.0.2"  # of nodes: a path by each
     unittest.addModuleCleanup(POOL.__exit__)
     ENDPOINT = POOL.up("--nodes", "2", "--memory-per-node", "24MiB", "--port", "0", "--fabric", "mapped,stream,ofi")
     WIDE = Checkpoint(POOL.path / "wide", layers=[3, 7], max_order=4, heads=8, head_dim=256, vocab_size=2000,

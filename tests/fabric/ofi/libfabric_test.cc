@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <stdlib.h>
 
 #include <string>
 
@@ -23,6 +24,39 @@ TEST(LibfabricTest, IsNotThereBeforeTheFirstUseAndTakesNoSignalWhenItComes) {
   ASSERT_TRUE(fabric.ok()) << fabric.status();
   EXPECT_TRUE(IsMapped("libfabric.so"));
   EXPECT_EQ(SignalDispositions(), before);
+}
+
+// What a variable is after the library was asked for, when it was `value` before (null: not set).
+std::string AfterLoading(const char* name, const char* value) {
+  const char* const now = getenv(name);
+  const std::string kept = now == nullptr ? "" : now;
+  value == nullptr ? unsetenv(name) : setenv(name, value, 1);
+  EXPECT_FALSE(OpenLibfabric("libnowhere.so.7").ok());
+  const char* const got = getenv(name);
+  const std::string after = got == nullptr ? "" : got;
+  now == nullptr ? unsetenv(name) : setenv(name, kept.c_str(), 1);
+  return after;
+}
+
+TEST(LibfabricTest, QueueSizesAreComputedAndThoseThatAreSetStand) {
+  const int sends = std::stoi(AfterLoading("FI_OFI_RXM_MSG_TX_SIZE", nullptr));
+  const int receives = std::stoi(AfterLoading("FI_OFI_RXM_MSG_RX_SIZE", nullptr));
+  const int universe = std::stoi(AfterLoading("FI_UNIVERSE_SIZE", nullptr));
+  EXPECT_GE(sends, 16) << "fewer than a NIC works on at a time";
+  EXPECT_GE(receives, 1);
+  const int completions = (sends + receives) * universe;
+  EXPECT_GE(completions, 1024 * receives) << "connections that break at once overflow the queue";
+  EXPECT_LE(completions, 32767) << "soft-RoCE has no queue as large";
+  for (const char* name :
+       {"FI_OFI_RXM_MSG_TX_SIZE", "FI_OFI_RXM_MSG_RX_SIZE", "FI_UNIVERSE_SIZE"}) {
+    EXPECT_EQ(AfterLoading(name, "77"), "77") << name;
+  }
+}
+
+TEST(LibfabricTest, WhatKeepsRetiredMemoryReadableIsSwitchedOffWhateverWasSet) {
+  EXPECT_EQ(AfterLoading("FI_MR_CACHE_MAX_COUNT", "1000"), "0");
+  EXPECT_EQ(AfterLoading("FI_MR_CACHE_MONITOR", "memhooks"), "disabled");
+  EXPECT_EQ(AfterLoading("FI_SHM_DISABLE_CMA", "0"), "1");
 }
 
 TEST(LibfabricTest, AMissingLibraryIsNamedWithThePackageThatBringsIt) {

@@ -1,7 +1,10 @@
 // What a queue asks of its provider for a batch: messages, doorbells, completions.
 #include "fabric/ofi/ofi_queue.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <vector>
@@ -33,7 +36,7 @@ class OfiQueueTest : public testing::Test {
                                  SystemClock::Get().Now() + std::chrono::seconds(20));
     ASSERT_TRUE(peer.ok()) << peer.status();
     region_ = {*peer, region->address, region->length, region->key};
-    auto queue = fabric_->OpenQueue({});
+    auto queue = fabric_->OpenQueue({.depth = 16 * kRows, .wait = {}});
     ASSERT_TRUE(queue.ok()) << queue.status();
     queue_.reset(static_cast<OfiQueue*>(queue->release()));
   }
@@ -43,7 +46,7 @@ class OfiQueueTest : public testing::Test {
     std::vector<ReadOp> ops(rows);
     for (std::uint32_t i = 0; i < rows; ++i) {
       ops[i].region = region_;
-      ops[i].offset = std::uint64_t{i} * kRow;
+      ops[i].offset = std::uint64_t{i % kRows} * kRow;
       ops[i].length = kRow;
       ops[i].cookie = i;
       ops[i].local[0] = {landing.data() + std::size_t{i} * kRow, kRow, nullptr};
@@ -80,6 +83,15 @@ TEST_F(OfiQueueTest, ABatchThatFitsRingsOneDoorbell) {
   EXPECT_EQ(after.completions - before.completions, messages);
 }
 
+TEST_F(OfiQueueTest, RegistrationsAreCountedWithTheirTime) {
+  const RegistrationCounters before = Registrations();
+  auto region = target_->Expose({slab_.get(), 0, std::uint64_t{kRow} * kRows, kRow});
+  ASSERT_TRUE(region.ok()) << region.status();
+  const RegistrationCounters after = Registrations();
+  EXPECT_EQ(after.bytes - before.bytes, std::uint64_t{kRow} * kRows);
+  EXPECT_GT(after.time, before.time);
+}
+
 TEST_F(OfiQueueTest, EveryBatchEndsWithADoorbell) {
   Read(1);
   const PostCounters before = queue_->posts();
@@ -89,9 +101,40 @@ TEST_F(OfiQueueTest, EveryBatchEndsWithADoorbell) {
 
 // Nothing that is held back for a doorbell waits for room that only its own completion gives.
 TEST_F(OfiQueueTest, ABatchLargerThanTheEndpointRingsWhenItIsFull) {
+  const auto provider = Provider::Open({});
+  ASSERT_TRUE(provider.ok()) << provider.status();
+  const std::uint64_t at_once = (*provider)->messages_at_once();
   Read(1);
-  Read(kRows);
-  EXPECT_GE(queue_->posts().doorbells, 2u);
+  const PostCounters before = queue_->posts();
+  Read(16 * kRows);
+  const std::uint64_t messages = queue_->posts().messages - before.messages;
+  ASSERT_GT(messages, at_once);
+  EXPECT_GE(queue_->posts().doorbells - before.doorbells, (messages + at_once - 1) / at_once);
+  EXPECT_EQ(queue_->posts().completions - before.completions, messages);
+}
+
+// Every endpoint takes open files. One that cannot be had says so, and those that are there read
+// on.
+TEST_F(OfiQueueTest, ALimitOfEndpointsIsNamedAndEarlierLinksReadOn) {
+  Read(1);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const int next = dup(0);  // the lowest that is free
+  close(next);
+  const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
+  const auto peer = fabric_->AddPeer({target_->address(), {}, NodeId{"node"}, Incarnation(3)},
+                                     SystemClock::Get().Now() + std::chrono::seconds(5));
+  Read(64);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  ASSERT_TRUE(absl::IsUnavailable(peer.status())) << peer.status();
+  EXPECT_THAT(std::string(peer.status().message()),
+              testing::AllOf(testing::HasSubstr("fi_endpoint failed: Too many open files"),
+                             testing::HasSubstr("1 endpoints are open")));
+  EXPECT_TRUE(fabric_
+                  ->AddPeer({target_->address(), {}, NodeId{"node"}, Incarnation(3)},
+                            SystemClock::Get().Now() + std::chrono::seconds(20))
+                  .ok());
 }
 
 }  // namespace

@@ -518,6 +518,33 @@ TEST_F(PoolNodeTest, ServesOneSidedReadsWhereAskedTo) {
   ReadAndCheck(**ofi, opened, update.granted.front(), table);
 }
 
+// Two NICs of a node are two paths; each host that cannot be bound is an error that names it.
+TEST_F(PoolNodeTest, EveryOfiHostIsAPathOfItsOwn) {
+  options_.targets.fabrics = {"ofi"};
+  options_.targets.ofi_providers = {"tcp;ofi_rxm"};
+  options_.targets.ofi_hosts = {"127.0.0.1", "127.0.0.2"};
+  StartNode();
+  const TableRecord table = SyntheticTable();
+  Load(table);
+  ASSERT_TRUE(
+      AllReplicasAre(ReplicaState::kServing, ShardLayout(table.spec, table.options).shards()));
+  Session session(node_->endpoint(), options_.node, table.uid);
+  const auto opened = session.HearA<SessionOpened>();
+  ASSERT_EQ(opened.paths.size(), 2u);
+  EXPECT_NE(opened.paths[0].address, opened.paths[1].address);
+  const auto update = session.HearA<GrantUpdate>();
+  ASSERT_FALSE(update.granted.empty());
+  ASSERT_EQ(update.granted.front().paths.size(), 2u);
+  auto ofi = fabric::ofi::OfiFabric::Open({});
+  ASSERT_TRUE(ofi.ok()) << ofi.status();
+  ReadAndCheck(**ofi, opened, update.granted.front(), table);
+
+  options_.targets.ofi_hosts = {"127.0.0.1", "192.0.2.1"};
+  const auto refused = PoolNode::Start(options_, nullptr);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("--ofi-host 192.0.2.1"));
+}
+
 TEST_F(PoolNodeTest, ATakenPortIsAClearError) {
   options_.listen = "127.0.0.1:" + std::to_string(server_->port());
   auto node = PoolNode::Start(options_, nullptr);
