@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
@@ -225,6 +226,38 @@ std::vector<Check> CheckRdma(const Host& host) {
     }
     checks.push_back(std::move(check));
   }
+  return checks;
+}
+
+namespace {
+
+Check RegistrationOf(const Host& host, const std::string& provider, const std::string& bind) {
+  constexpr std::uint64_t kBytes = 256 * kMiB;
+  Check check{absl::StrCat("register ", bind == "auto" ? provider : bind), Verdict::kOk, "", ""};
+  for (const std::uint64_t page : {4096 * std::uint64_t{1}, 2 * kMiB}) {
+    const auto took = host.registration(provider, bind, page, kBytes);
+    absl::StrAppend(&check.value, check.value.empty() ? "" : "; ", FormatSize(page), " pages: ");
+    if (took.ok()) {
+      const double ms = std::chrono::duration<double, std::milli>(*took).count();
+      absl::StrAppend(&check.value, absl::StrFormat("%.1f", ms * kGiB / kBytes), " ms a GiB");
+      continue;
+    }
+    absl::StrAppend(&check.value, "not tried");
+    check.verdict = Verdict::kWarn;
+    check.advice = std::string(took.status().message());
+  }
+  return check;
+}
+
+}  // namespace
+
+std::vector<Check> CheckRegistration(const Host& host) {
+  std::vector<Check> checks;
+  for (const fabric::ofi::RdmaPort& port : fabric::ofi::ListRdmaPorts(host.root)) {
+    if (!port.active() || host.addresses(port.interface).empty()) continue;
+    checks.push_back(RegistrationOf(host, "verbs;ofi_rxm", port.name()));
+  }
+  if (checks.empty()) checks.push_back(RegistrationOf(host, "tcp;ofi_rxm", "auto"));
   return checks;
 }
 

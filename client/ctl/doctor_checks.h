@@ -14,6 +14,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engram/clock.h"
 
 namespace engram::ctl {
 
@@ -48,6 +49,11 @@ struct Host {
   std::function<absl::StatusOr<std::vector<std::string>>()> fabric_providers;
   // IP addresses of a network interface.
   std::function<std::vector<std::string>(const std::string& interface)> addresses;
+  // How long it takes to register `bytes` of memory on pages of `page_bytes` with a libfabric
+  // provider that is bound to `bind`.
+  std::function<absl::StatusOr<Duration>(const std::string& provider, const std::string& bind,
+                                         std::uint64_t page_bytes, std::uint64_t bytes)>
+      registration;
   // The version of UCX, where it is installed.
   std::function<absl::StatusOr<std::string>()> ucx_version;
 
@@ -61,6 +67,9 @@ Check CheckCxl(const Host& host);
 Check CheckFabrics(const Host& host);
 // One a port: state, link, interface and addresses, GIDs, NUMA node. None without an RDMA device.
 std::vector<Check> CheckRdma(const Host& host);
+// What registering costs, on small and on huge pages: one a port that can be used, or one of
+// tcp;ofi_rxm where there is none. Takes 256 MiB of memory for a moment.
+std::vector<Check> CheckRegistration(const Host& host);
 Check CheckTmpfs(const Host& host);
 Check CheckMemory(const Host& host);
 Check CheckOpenFiles(const Host& host);
@@ -70,7 +79,7 @@ Check CheckClockSource(const Host& host);
 Check CheckWallClock(const Host& host);
 Check CheckIoUring(const Host& host);
 
-// All of them, in the order in which a person would look.
+// All but what is only asked for (CheckRegistration), in the order in which a person would look.
 std::vector<Check> RunChecks(const Host& host);
 
 }  // namespace engram::ctl

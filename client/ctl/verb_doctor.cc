@@ -9,6 +9,7 @@
 #include "client/ctl/outcome.h"
 #include "client/ctl/printer.h"
 #include "client/ctl/verbs.h"
+#include "fabric/memory.h"
 #include "fabric/ofi/provider.h"
 #include "fabric/ucx/libucx.h"
 
@@ -75,7 +76,27 @@ void Print(const std::vector<Check>& checks, const Terminal& terminal) {
   }
 }
 
-absl::Status Doctor(const Invocation& invocation) {
+absl::StatusOr<Duration> TimeRegistration(const std::string& provider, const std::string& bind,
+                                          std::uint64_t page_bytes, std::uint64_t bytes) {
+  fabric::ofi::ProviderOptions options;
+  options.provider = provider;
+  options.bind = bind;
+  const auto opened = fabric::ofi::Provider::Open(options);
+  if (!opened.ok()) return opened.status();
+  fabric::SlabOptions wanted;
+  wanted.bytes = bytes;
+  wanted.pages = static_cast<fabric::PageSize>(page_bytes);
+  wanted.allow_smaller_pages = false;
+  wanted.name = "engram-doctor";
+  const auto slab = fabric::Slab::Create(wanted);
+  if (!slab.ok()) return slab.status();
+  const Instant start = SystemClock::Get().Now();
+  const auto registered = (*opened)->Register({(*slab)->data(), bytes}, FI_REMOTE_READ);
+  if (!registered.ok()) return registered.status();
+  return SystemClock::Get().Now() - start;
+}
+
+absl::Status Doctor(bool deep, const Invocation& invocation) {
   const auto format =
       ParseFormat(invocation.output, {Format::kTable, Format::kJson, Format::kYaml});
   if (!format.ok()) return format.status();
@@ -87,7 +108,11 @@ absl::Status Doctor(const Invocation& invocation) {
     return providers;
   };
   host.ucx_version = fabric::ucx::UcxVersion;
+  host.registration = TimeRegistration;
   std::vector<Check> checks = RunChecks(host);
+  if (deep) {
+    for (Check& check : CheckRegistration(host)) checks.push_back(std::move(check));
+  }
   checks.push_back(CheckPool(invocation));
   if (*format == Format::kTable) {
     Print(checks, invocation.terminal);
@@ -102,8 +127,10 @@ absl::Status Doctor(const Invocation& invocation) {
 
 }  // namespace
 
-Action DeclareDoctor(Options) {
-  return [](const Invocation& invocation) { return Doctor(invocation); };
+Action DeclareDoctor(Options app) {
+  auto deep = std::make_shared<bool>(false);
+  app.Flag("--deep", deep.get(), "Also measure what registering memory for RDMA costs");
+  return [deep](const Invocation& invocation) { return Doctor(*deep, invocation); };
 }
 
 }  // namespace engram::ctl

@@ -134,6 +134,33 @@ TEST_F(DoctorTest, RdmaPortsAreNamedWithWhatAConnectionNeeds) {
   EXPECT_NE(CheckRdma(host_)[0].advice.find("not active"), std::string::npos);
 }
 
+TEST_F(DoctorTest, RegistrationIsMeasuredOnPortsThatCanBeUsedAndOnBothPages) {
+  std::vector<std::string> asked;
+  host_.registration = [&asked](const std::string& provider, const std::string& bind,
+                                std::uint64_t page,
+                                std::uint64_t bytes) -> absl::StatusOr<Duration> {
+    asked.push_back(provider + " " + bind);
+    EXPECT_EQ(bytes, std::uint64_t{256} << 20);
+    if (page == 4096) return Duration(std::chrono::milliseconds(50));
+    return absl::ResourceExhaustedError("no huge pages are free");
+  };
+  std::vector<Check> checks = CheckRegistration(host_);
+  ASSERT_EQ(checks.size(), 1u);
+  EXPECT_EQ(checks[0].name, "register tcp;ofi_rxm");
+  EXPECT_EQ(checks[0].value, "4KiB pages: 200.0 ms a GiB; 2MiB pages: not tried");
+  EXPECT_EQ(checks[0].verdict, Verdict::kWarn);
+  EXPECT_EQ(checks[0].advice, "no huge pages are free");
+
+  Write("/sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n");
+  Write("/sys/class/infiniband/mlx5_1/ports/1/state", "4: ACTIVE\n");
+  host_.addresses = [](const std::string&) { return std::vector<std::string>{"10.0.0.7"}; };
+  asked.clear();
+  checks = CheckRegistration(host_);
+  ASSERT_EQ(checks.size(), 1u);
+  EXPECT_EQ(checks[0].name, "register mlx5_1:1");
+  EXPECT_EQ(asked, std::vector<std::string>(2, "verbs;ofi_rxm mlx5_1:1"));
+}
+
 TEST_F(DoctorTest, FabricsListProvidersAndRdmaDevices) {
   Write("/sys/class/infiniband/mlx5_0/node_guid", "0\n");
   const Check check = CheckFabrics(host_);
