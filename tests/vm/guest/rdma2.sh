@@ -69,7 +69,7 @@ link_flap() {
   ask verbs again 256 60 || return 1
   on_server ': >/tmp/link.down'
   # More rows than this machine reads in the second that the link is still up.
-  ask verbs read 10000000 3 && refuse "the link did not go down" && return 1
+  if ask verbs read 10000000 3; then refuse "the link did not go down"; return 1; fi
   [ "$(answer wrong)" = 0 ] && [ "$(answer rows)" -gt 0 ] || refuse "$(cat /tmp/answer)" || return 1
   before=$(answer rows)
   no_row verbs read 256 2 || return 1

@@ -78,7 +78,7 @@ vanishing_readers() {
     sleep $pause
     kill -KILL $pid
     wait $pid
-    [ -e /tmp/node.ended ] && refuse "the node ended in round $round, $pause s after the session opened" && return 1
+    [ ! -e /tmp/node.ended ] || refuse "the node ended in round $round, $pause s after the session opened" || return 1
   done
   ask verbs again 256 60 || refuse "$(cat /tmp/answer)" || return 1
   detail "$round readers killed while they connected; the node serves"
