@@ -155,6 +155,33 @@ TEST_P(RowReaderTest, ReadsFromAnotherReplicaWhenANodeIsGone) {
   EXPECT_EQ(failure_.status, ReadStatus::kUnreachable);
 }
 
+// One node, two NICs: a path by each, both to the same session.
+TEST_P(RowReaderTest, SpreadsOverThePathsOfANodeAndGoesOnWhenOneIsGone) {
+  const Holder& first = AddHolder("a");
+  const Holder& second = AddHolder("by another NIC");
+  const std::uint32_t shards = table_->layout.shards();
+  Routes::Builder::Options options;
+  options.shards = shards;
+  Routes::Builder builder(options);
+  const auto session = builder.AddSession({{"a"}, Incarnation(1), GrantRevision(1), first.lease});
+  for (std::uint32_t shard = 0; shard < shards; ++shard) {
+    builder.Add(ShardIndex(shard), session, 0, PathAddress(), first.shards[shard]);
+    builder.Add(ShardIndex(shard), session, 0, PathAddress(), second.shards[shard]);
+  }
+  const auto routes = builder.Build();
+  std::uint32_t by_first = 0;
+  for (std::uint32_t shard = 0; shard < shards; ++shard)
+    by_first += routes->Best(ShardIndex(shard))->region.peer == first.peer ? 1 : 0;
+  EXPECT_EQ(by_first, shards / 2);
+  board_.Publish(routes);
+  second.target->Stop();
+  const auto ids = SomeRows(500);
+  ASSERT_EQ(Finish(Start(PartOf(ids))), 0u);
+  for (std::size_t i = 0; i < ids.size(); ++i)
+    ASSERT_TRUE(IsGolden(&out_[i * kRowBytes], ids[i])) << i;
+  EXPECT_GT(Reader().counters().retries.value(), 0u);
+}
+
 TEST_P(RowReaderTest, NamesNodeAndCauseWhenEveryReplicaIsGone) {
   AddHolder("a").target->Stop();
   Publish({"a"});
