@@ -79,7 +79,7 @@ absl::Status ControllerLink::Check(const Command& command) {
                                            "; another controller leads"));
   }
   token_ = command.token;
-  if (command.incarnation != identity_.incarnation) {
+  if (command.incarnation != identity_.incarnation && switches_.refuse_other_incarnations) {
     return absl::FailedPreconditionError(absl::StrCat(
         "command is meant for incarnation ", command.incarnation.value(), " of node \"",
         identity_.node.name, "\"; this is incarnation ", identity_.incarnation.value()));

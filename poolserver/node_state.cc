@@ -111,7 +111,7 @@ void NodeState::On(Instant now, const ControllerSaid& event, Actions& out) {
   } else {
     Obey(std::get<Command>(event.message), out);
   }
-  if (exit.ok()) return;
+  if (exit.ok() || !switches_.exit_when_replaced) return;
   exiting_ = true;
   out.push_back(Exit{exit});
 }

@@ -14,6 +14,10 @@ struct ProtocolSwitches {
   bool keep_lease_of_broken_session = true;
   // Rule 8: what carries a fencing token older than one seen before is refused.
   bool refuse_older_tokens = true;
+  // Rule 8: a command that is meant for another incarnation is refused.
+  bool refuse_other_incarnations = true;
+  // Rule 8: a process that hears that it was replaced, or refused, exits.
+  bool exit_when_replaced = true;
   // What a client knew the keys of is registered under new ones when the client is revoked.
   bool renew_keys_of_revoked = true;
 };

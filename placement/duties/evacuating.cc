@@ -9,6 +9,8 @@ namespace {
 
 // How often the replicas of leaving nodes are looked through.
 constexpr Duration kLookEvery = std::chrono::milliseconds(200);
+// What a node pulls meanwhile at its default --move-rate, with something to spare.
+constexpr std::uint64_t kQueueBytes = std::uint64_t{64} << 20;
 
 std::set<NodeId> LeavingNodes(const Core& core) {
   std::set<NodeId> leaving;
@@ -18,22 +20,39 @@ std::set<NodeId> LeavingNodes(const Core& core) {
   return leaving;
 }
 
-// Nobody waits in a queue behind more than what a node can be busy with next.
+// Moves that wait for a node or are pulled from or by it.
+struct Queue {
+  std::uint32_t moves = 0;
+  std::uint64_t bytes = 0;
+};
+
+// Nobody waits in a queue behind more than what a node can be busy with until the next look: a few
+// moves, or as many small ones as are no more bytes.
 std::vector<MoveRecord> AtMostPerNode(const Core& core, std::vector<MoveRecord> moves) {
-  std::map<NodeId, std::uint32_t> under_way;
+  std::map<NodeId, Queue> queues;
+  const auto bytes_of = [&](const MoveRecord& move) {
+    return core.state().FindTable(move.shard.table)->layout->StoredBytes(move.shard.shard);
+  };
+  const auto add = [&](const MoveRecord& move) {
+    for (const NodeId& node : {move.from, move.to}) {
+      ++queues[node].moves;
+      queues[node].bytes += bytes_of(move);
+    }
+  };
   for (const auto& [shard, move] : core.state().moves) {
-    if (StepOf(core.state(), *move) > MoveStep::kPulling) continue;
-    ++under_way[move->from];
-    ++under_way[move->to];
+    if (StepOf(core.state(), *move) <= MoveStep::kPulling) add(*move);
   }
-  const std::uint32_t most = 2 * core.options.moves_per_node;
+  const auto full = [&](const NodeId& node, std::uint64_t bytes) {
+    const Queue& queue = queues[node];
+    return queue.moves >= 2 * core.options.moves_per_node && queue.bytes + bytes > kQueueBytes;
+  };
   std::erase_if(moves, [&](const MoveRecord& move) {
-    if ((core.state().IsAlive(move.from) && under_way[move.from] >= most) ||
-        (!move.to.name.empty() && under_way[move.to] >= most)) {
+    const std::uint64_t bytes = bytes_of(move);
+    if ((core.state().IsAlive(move.from) && full(move.from, bytes)) ||
+        (!move.to.name.empty() && full(move.to, bytes))) {
       return true;
     }
-    ++under_way[move.from];
-    ++under_way[move.to];
+    add(move);
     return false;
   });
   return moves;

@@ -135,6 +135,7 @@ void Election::OnWritten(Instant now, const RecordWritten& written) {
     next_ = now + PollEvery();
     return;
   }
+  if (!switches_.count_lease_from_request) sent_ = now;
   if (now >= sent_ + options_.lease) {
     next_ = now;
     return;

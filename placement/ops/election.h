@@ -19,6 +19,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engram/clock.h"
+#include "placement/ops/protocol_switches.h"
 #include "placement/store/state_store.h"
 
 namespace engram::placement {
@@ -72,7 +73,8 @@ class Election {
   };
   using Action = std::variant<ReadRecord, WriteRecord, Lead, Follow>;
 
-  explicit Election(Options options) : options_(std::move(options)) {}
+  explicit Election(Options options, ProtocolSwitches switches = {})
+      : options_(std::move(options)), switches_(switches) {}
 
   std::vector<Action> OnEvent(Instant now, const Event& event);
   bool leads() const { return leads_; }
@@ -89,6 +91,7 @@ class Election {
   Duration PollEvery() const { return options_.lease / 8; }
 
   const Options options_;
+  const ProtocolSwitches switches_;
   std::vector<Action> actions_;
   bool leads_ = false;
   bool waiting_ = false;    // for the answer to a read or write

@@ -27,16 +27,22 @@ class Evacuator {
     for (const auto& [uid, table] : state_.tables) {
       if (table->record.state == TableState::kReady) Look(*table);
     }
-    if (wanting_.empty()) return {};
+    if (!wanting_.empty()) PlaceAll();
+    for (const auto& [uid, table] : state_.tables) {
+      if (table->record.state == TableState::kLoading) Await(*table);
+    }
+    return std::move(out_);
+  }
+
+ private:
+  void PlaceAll() {
     std::stable_sort(wanting_.begin(), wanting_.end(),
                      [](const Wanting& a, const Wanting& b) { return a.served < b.served; });
     free_ = state_.RoomForMoves();
     std::erase_if(free_, [&](const auto& entry) { return leaving_.contains(entry.first.first); });
     for (Wanting& one : wanting_) Place(one);
-    return std::move(out_);
   }
 
- private:
   void Look(const TableEntry& table) {
     const std::uint32_t copies = table.record.options.replicas;
     for (const auto& chunk : table.chunks) {
@@ -46,6 +52,20 @@ class Evacuator {
       for (std::size_t i = 0; i < chunk->map.shards.size(); ++i) {
         const auto index = static_cast<std::uint32_t>(chunk->map.chunk * kChunkShards + i);
         LookAt({table.record.uid, ShardIndex(index)}, chunk->map.shards[i], copies);
+      }
+    }
+  }
+
+  // Its replicas move once they are whole.
+  void Await(const TableEntry& table) {
+    for (const auto& chunk : table.chunks) {
+      for (const auto& replicas : chunk->map.shards) {
+        for (const MapReplica& replica : replicas) {
+          if (!leaving_.contains(replica.node) || out_.waiting.contains(replica.node)) continue;
+          out_.waiting[replica.node] =
+              absl::StrCat("waits: table ", table.record.name.Full(),
+                           " is being loaded there too; its shards leave once it is Ready");
+        }
       }
     }
   }

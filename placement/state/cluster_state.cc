@@ -174,6 +174,13 @@ std::map<TierOfNode, Room> ClusterState::Rooms() const {
                                 tier.read_bytes_per_second, tier.trouble.empty()};
     }
   }
+  for (const auto& [shard, move] : moves) {
+    const auto to = rooms.find({move->to, move->to_tier});
+    const TableEntry* table = FindTable(shard.table);
+    if (move->started || to == rooms.end() || table == nullptr) continue;
+    const auto bytes = static_cast<std::int64_t>(table->layout->StoredBytes(shard.shard));
+    to->second.free_bytes -= std::clamp<std::int64_t>(to->second.free_bytes, 0, bytes);
+  }
   return rooms;
 }
 
@@ -182,14 +189,6 @@ std::map<TierOfNode, std::uint64_t> ClusterState::RoomForMoves() const {
   for (const auto& [place, here] : Rooms()) {
     if (!MayReceive(place.first) || !here.well) continue;
     room[place] = static_cast<std::uint64_t>(std::max<std::int64_t>(0, here.free_bytes));
-  }
-  for (const auto& [shard, move] : moves) {
-    if (move->started) continue;
-    const auto left = room.find({move->to, move->to_tier});
-    if (left == room.end()) continue;
-    const TableEntry* table = FindTable(shard.table);
-    if (table == nullptr) continue;
-    left->second -= std::min(left->second, table->layout->StoredBytes(shard.shard));
   }
   return room;
 }

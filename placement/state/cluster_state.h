@@ -150,11 +150,11 @@ struct ClusterState {
   const std::vector<TierCapacity>& TiersOf(const NodeRecord& node) const;
   // What the tiers of all nodes have left: capacity less what is assigned to the tier or what the
   // node says it has allocated there, whichever is more, less 2 MiB and 1/128 for partly filled
-  // pages. Below zero where more is assigned than it has. A tier that replicas are assigned to and
-  // that its node does not have (any more) is there too, with nothing.
+  // pages, and less what moves that have not begun will take. Below zero where more is assigned
+  // than it has. A tier that replicas are assigned to and that its node does not have (any more) is
+  // there too, with nothing.
   std::map<TierOfNode, Room> Rooms() const;
-  // What moves may take of it: on nodes that may receive replicas, in tiers that are well, less
-  // what moves that have not begun will take.
+  // What moves may take of it: on nodes that may receive replicas, in tiers that are well.
   std::map<TierOfNode, std::uint64_t> RoomForMoves() const;
   // Bytes of all replicas assigned to each tier; of those that move within their node, to both.
   std::map<TierOfNode, std::uint64_t> AssignedBytes() const;

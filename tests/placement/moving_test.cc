@@ -112,6 +112,36 @@ TEST_F(MovingTest, ADrainedNodeEndsEmptyAFewShardsAtATime) {
   ExpectServed(1);
 }
 
+// Two may be pulled at one time, but nobody waits for the next look at the node.
+TEST_F(MovingTest, SmallShardsOfADrainedNodeWaitInLineForItsPulls) {
+  LoadSmall({&a_});
+  pool_.Join(b_);
+  ASSERT_TRUE(pool_.SetIntent(a_, NodeIntent::kDrain).ok());
+  Round({&a_});
+  EXPECT_EQ(pool_.state().moves.size(), 6u);
+}
+
+TEST_F(MovingTest, ATableIsNotPlacedWhereMovesThatWaitWillGo) {
+  FakeNode small("small", 10 << 20);
+  LoadSmall({&a_});
+  pool_.Join(small);
+  ASSERT_TRUE(pool_.SetIntent(a_, NodeIntent::kDrain).ok());
+  Round({&a_});
+  LoadRequest other = SmallLoad("r2", 1);
+  other.name = {"other", "1"};
+  const auto refused = pool_.Load(other);
+  ASSERT_FALSE(refused->ok());
+  EXPECT_THAT(MessageOf(refused->status()), HasSubstr("free"));
+}
+
+TEST_F(MovingTest, ADrainSaysThatItWaitsForATableThatIsBeingLoaded) {
+  pool_.Join(a_);
+  ASSERT_TRUE(pool_.Load(SmallLoad("r1", 1))->ok());
+  ASSERT_TRUE(pool_.SetIntent(a_, NodeIntent::kDrain).ok());
+  pool_.Settle({}, 2);
+  EXPECT_THAT(pool_.state().live.at({"a"})->note, HasSubstr("small@1 is being loaded"));
+}
+
 TEST_F(MovingTest, NothingNewGoesToACordonedNodeUntilItIsUncordoned) {
   for (FakeNode* node : {&a_, &b_}) pool_.Join(*node);
   ASSERT_TRUE(pool_.SetIntent(a_, NodeIntent::kCordon).ok());

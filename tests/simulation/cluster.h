@@ -12,6 +12,7 @@
 #include "engram/shard_layout.h"
 #include "engram/synthetic.h"
 #include "engram/table_spec.h"
+#include "placement/ops/protocol_switches.h"
 #include "placement/store/memory_store.h"
 #include "poolserver/protocol_switches.h"
 #include "tests/simulation/results.h"
@@ -27,10 +28,17 @@ class SimNode;
 struct Rules {
   client::ProtocolSwitches client;
   poolserver::ProtocolSwitches node;
+  placement::ProtocolSwitches controller;
   // Rule 6: a node that starts again listens on fresh addresses and makes new keys, and a queue
   // never reads another incarnation than the one that it was opened for.
   bool restarts_are_new = true;
+  // Rule 7: a table that is open goes on reading the version that it was opened at, whatever its
+  // alias names by now.
+  bool versions_stay = true;
 };
+
+// NAME@live is what operators let name one version after the other.
+inline constexpr char kAlias[] = "live";
 
 struct Cluster {
   World* world = nullptr;
@@ -38,6 +46,11 @@ struct Cluster {
   // Adapters of clients that hang: they never say that they have let go of a region.
   bool hung_releases = false;
   bool calm = false;  // nothing moves for load any more
+  // The controllers elect one of them; else the scenario says who takes the store.
+  bool elects = false;
+  std::uint32_t most_copies = 1;  // of a shard that is hot
+  Instant late_commands_until{};  // those to a node come again, to whoever it is by then
+  SimController* led_last = nullptr;
   Machines machines;
   placement::MemoryStore store;  // survives the controllers
   std::vector<SimController*> controllers;

@@ -27,6 +27,10 @@ struct Results {
   std::uint64_t store_troubles = 0;  // transactions that failed or whose answer was lost
   std::uint64_t rebalanced = 0;      // moves that the planner wanted for load
   std::uint64_t changed_tier = 0;    // replicas that serve from another tier of their node since
+  std::uint64_t hot_copies = 0;      // most copies at one time beyond those that tables ask for
+  std::uint64_t aliases_set = 0;
+  std::uint64_t replaced = 0;       // processes of nodes that had to exit for another one
+  std::uint64_t late_commands = 0;  // that reached another process of their node
   // Replicas that a node was made to retire although the leader's map says that they serve.
   std::uint64_t retired_while_mapped = 0;
   std::uint64_t revoked = 0;     // clients
@@ -61,6 +65,10 @@ inline constexpr NamedCount kCounts[] = {
     {"store_troubles", &Results::store_troubles},
     {"rebalancing_moves", &Results::rebalanced},
     {"tier_moves", &Results::changed_tier},
+    {"hot_copies", &Results::hot_copies},
+    {"aliases_set", &Results::aliases_set},
+    {"processes_replaced", &Results::replaced},
+    {"late_commands", &Results::late_commands},
     {"retired_while_mapped", &Results::retired_while_mapped},
     {"clients_revoked", &Results::revoked},
     {"keys_of_revoked", &Results::keys_taken},
@@ -69,8 +77,10 @@ inline constexpr NamedCount kCounts[] = {
 
 inline Results& Results::operator+=(const Results& other) {
   const std::uint64_t pause = std::max(longest_pause_ms, other.longest_pause_ms);
+  const std::uint64_t copies = std::max(hot_copies, other.hot_copies);
   for (const NamedCount& one : kCounts) this->*one.count += other.*one.count;
   longest_pause_ms = pause;
+  hot_copies = copies;
   return *this;
 }
 

@@ -4,8 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
-#include "engram/check.h"
-#include "placement/state/registry.h"
+#include "tests/simulation/invariants.h"
 #include "tests/simulation/sim_client.h"
 #include "tests/simulation/sim_controller.h"
 #include "tests/simulation/sim_node.h"
@@ -18,6 +17,7 @@ using namespace std::chrono_literals;  // NOLINT: durations of a scenario
 constexpr Duration kLease = 2s;          // and a margin of 1.02 s
 constexpr std::uint64_t kRate = 30'000;  // clocks are at most 3 % off: together within the margin
 constexpr Duration kQuiet = 14s;
+constexpr Duration kElection = 6s;  // and until the nodes have found who was elected
 // Never at the instant of a timer: a controller in doubt ends at the end of its instant.
 constexpr Duration kCheckEvery = 300ms + 13ns;
 
@@ -34,14 +34,18 @@ class Scenario {
     const std::size_t nodes = 2 + few(11), clients = 1 + few(6), tables = 1 + few(3);
     node_count_ = options.nodes != 0 ? options.nodes : nodes;
     const std::size_t client_count = options.clients != 0 ? options.clients : clients;
+    const bool elects = choices_.Below(2) == 0;
+    cluster_.elects = options.elects.value_or(elects);
+    cluster_.most_copies = 1 + static_cast<std::uint32_t>(choices_.Below(3));
     // One node may go without a replica having nowhere to be.
     tables_ = std::min(options.tables != 0 ? options.tables : tables, node_count_ - 1);
     for (const char* name : {"controller-0", "controller-1"}) {
       controllers_.push_back(std::make_unique<SimController>(&cluster_, name, Rate()));
     }
     for (std::size_t i = 0; i < node_count_; ++i) {
-      nodes_.push_back(
-          std::make_unique<SimNode>(&cluster_, absl::StrCat("node-", i), Rate(), kLease));
+      const std::string id = absl::StrCat("node-", i);
+      nodes_.push_back(std::make_unique<SimNode>(&cluster_, id, id, Rate(), kLease));
+      seconds_.push_back(std::make_unique<SimNode>(&cluster_, id, id + "-again", Rate(), kLease));
     }
     for (std::size_t i = 0; i < client_count; ++i) {
       std::optional<FabricKind> forced;
@@ -54,15 +58,17 @@ class Scenario {
   ScenarioOutcome Run() {
     const Instant start = world_.now();
     trouble_until_ = start + options_.trouble;
-    controllers_.front()->Start();
+    for (auto& controller : controllers_) {
+      if (cluster_.elects || controller == controllers_.front()) controller->Start();
+    }
     for (auto& node : nodes_) node->Start();
     for (auto& client : clients_) client->Start();
     world_.After(500ms, [this] { Operate(); });
     world_.After(4s, [this] { Rearrange(); });
     world_.After(3s, [this] { MakeTrouble(); });
-    world_.After(kCheckEvery, [this] { CheckStored(); });
+    world_.After(kCheckEvery, [this] { LookAtLeader(); });
     world_.At(trouble_until_, [this] { Heal(); });
-    world_.RunUntil(trouble_until_ + kQuiet);
+    world_.RunUntil(trouble_until_ + kQuiet + (cluster_.elects ? kElection : Duration(0)));
     if (world_.failures().empty()) CheckHealed();
     for (auto& controller : controllers_) controller->Count();
     return {world_.failures(), cluster_.results};
@@ -80,6 +86,13 @@ class Scenario {
     return Drawn(trouble) && (options_.carried_out & Only(trouble)) != 0;
   }
 
+  // The process of a node that lives; the first one where both do, or none.
+  SimNode* Living(std::size_t node) const {
+    SimNode* const first = nodes_[node].get();
+    SimNode* const second = seconds_[node].get();
+    return !first->process().alive() && second->process().alive() ? second : first;
+  }
+
   // ---- what the operator does ----
 
   // Keeps some tables in the pool and deletes one of them now and then, often just before a client
@@ -88,6 +101,7 @@ class Scenario {
     world_.After(Choose(500ms, 3s), [this] { Operate(); });
     const bool stop = choices_.Below(100) < 60;
     const std::uint64_t which = choices_.Below(1'000), whom = choices_.Below(clients_.size());
+    const bool alias = choices_.Below(100) < 30;
     const Duration wait = Choose(0ms, 300ms), length = Choose(3500ms, 6s);
     SimController* controller = cluster_.AnyController();
     if (controller == nullptr) return;
@@ -100,8 +114,12 @@ class Scenario {
     }
     if (tables < tables_) return Load(controller);
     if (ready.empty() || world_.now() >= trouble_until_) return;
-    if (!CarriedOut(Trouble::kDelete)) return;
     const TableName name = ready[which % ready.size()]->name;
+    if (alias && CarriedOut(Trouble::kAlias)) controller->SetAlias(name.name, name.version);
+    if (!CarriedOut(Trouble::kDelete)) return;
+    if (controller->controller() == nullptr) return;
+    // What an alias names cannot be deleted.
+    if (!ready[which % ready.size()]->aliases.empty()) controller->SetAlias(name.name, "");
     if (stop && CarriedOut(Trouble::kStopClient)) {
       world_.After(wait, [this, whom, length] { StopFor(&clients_[whom]->process(), length); });
     }
@@ -176,7 +194,8 @@ class Scenario {
   void MakeTrouble() {
     if (world_.now() >= trouble_until_) return;
     world_.After(Choose(300ms, 2500ms), [this] { MakeTrouble(); });
-    SimNode* node = nodes_[choices_.Below(nodes_.size())].get();
+    const std::size_t which = choices_.Below(nodes_.size());
+    SimNode* node = Living(which);
     SimClient* client = clients_[choices_.Below(clients_.size())].get();
     std::vector<Trouble> drawn;
     for (std::size_t i = 0; i < static_cast<std::size_t>(Trouble::kIntent); ++i) {
@@ -185,7 +204,19 @@ class Scenario {
     const std::uint64_t pick = choices_.Below(1'000);
     const Duration length = Choose(100ms, 6s);
     if (drawn.empty() || !CarriedOut(drawn[pick % drawn.size()])) return;
-    Befall(drawn[pick % drawn.size()], node, client, length);
+    const Trouble trouble = drawn[pick % drawn.size()];
+    if (trouble == Trouble::kSecondProcess) return StartSecond(which, length);
+    Befall(trouble, node, client, length);
+  }
+
+  void StartSecond(std::size_t which, Duration length) {
+    SimNode* const old = Living(which);
+    SimNode* const other = old == nodes_[which].get() ? seconds_[which].get() : nodes_[which].get();
+    if (old->state() == nullptr || other->process().alive()) return;
+    StopFor(&old->process(), length);
+    world_.After(world_.Between(0ms, 500ms), [other] {
+      if (!other->process().alive()) other->Start();
+    });
   }
 
   void Befall(Trouble trouble, SimNode* node, SimClient* client, Duration length) {
@@ -205,7 +236,9 @@ class Scenario {
         if (leader != nullptr) Cut(node->process(), leader->process(), length);
         return;
       case Trouble::kIsolateClient:
-        for (auto& one : nodes_) Cut(client->process(), one->process(), length);
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+          Cut(client->process(), Living(i)->process(), length);
+        }
         for (auto& one : controllers_) Cut(client->process(), one->process(), length);
         // It would not hear of a node that starts anew.
         if (CarriedOut(Trouble::kCrashNode) && world_.Chance(50)) {
@@ -237,9 +270,15 @@ class Scenario {
       case Trouble::kOtherCapacity:
         node->SetPlaces(10 + world_.Below(5));
         return CrashFor(node, length / 4);
+      case Trouble::kLateCommands:
+        world_.Trace("commands to nodes come again, late");
+        cluster_.late_commands_until = world_.now() + length;
+        return;
+      case Trouble::kSecondProcess:
       case Trouble::kIntent:
       case Trouble::kMove:
-      case Trouble::kDelete: return;  // of the operator
+      case Trouble::kDelete:
+      case Trouble::kAlias: return;  // elsewhere
     }
   }
 
@@ -253,8 +292,22 @@ class Scenario {
     if (leader == nullptr) return;
     leader->Crash();
     world_.After(length, [this, leader] {
-      if (cluster_.Leader() == nullptr && !leader->process().alive()) leader->Start();
+      if (leader->process().alive()) return;
+      if (cluster_.elects || cluster_.Leader() == nullptr) leader->Start();
     });
+  }
+
+  // Another one is elected, if it takes long enough.
+  void Depose(SimController* leader, Duration length) {
+    switch (world_.Below(3)) {
+      case 0: return leader->StopInTheMiddle(length);
+      case 1:
+        world_.Trace(leader->process().name() + " is cut off from the store");
+        return leader->CutStore(length);
+      default:
+        world_.Trace(leader->process().name() + " hears from the store late");
+        return leader->SlowStore(length, 3s);
+    }
   }
 
   void RevokeFor(SimClient* client, Duration length) {
@@ -272,6 +325,7 @@ class Scenario {
   // because it was thought to be. Some time later the first one hears of it.
   void TakeOver(Duration length) {
     SimController* first = cluster_.Leader();
+    if (cluster_.elects) return first == nullptr ? void() : Depose(first, length);
     SimController* second =
         first == controllers_[0].get() ? controllers_[1].get() : controllers_[0].get();
     const bool stops = world_.Chance(40);
@@ -282,10 +336,11 @@ class Scenario {
       second->Crash();
       second->Start();
       ++cluster_.results.takeovers;
-      for (auto& node : nodes_) {
-        world_.After(world_.Between(0ms, 800ms), [node = node.get()] { node->SeverController(); });
+      for (std::size_t i = 0; i < nodes_.size(); ++i) {
+        SimNode* const node = Living(i);
+        world_.After(world_.Between(0ms, 800ms), [node] { node->SeverController(); });
         if (!CarriedOut(Trouble::kResetLink)) continue;
-        world_.After(world_.Between(800ms, 3s), [node = node.get()] { node->SeverController(); });
+        world_.After(world_.Between(800ms, 3s), [node] { node->SeverController(); });
       }
       if (first == nullptr) return;
       const Duration hears = world_.Between(200ms, 4s) + (stops ? length : Duration(0));
@@ -301,25 +356,40 @@ class Scenario {
     };
     for (auto& controller : controllers_) {
       controller->TroubleStore(0s);
+      controller->CutStore(0s);
+      controller->SlowStore(0s, 0s);
       controller->Crash();
     }
     cluster_.calm = true;
-    controllers_.front()->Start();
-    for (auto& node : nodes_) heal(*node);
-    // One node is drained for good, the others take what there is.
-    drained_ = nodes_[world_.Below(nodes_.size())].get();
-    SimController* leader = cluster_.Leader();
-    for (auto& node : nodes_) leader->SetIntent(node->id(), placement::NodeIntent::kUncordon);
-    leader->SetIntent(drained_->id(), placement::NodeIntent::kDrain);
-    for (auto& client : clients_) {
-      heal(*client);
-      Restore(*client);
+    for (auto& controller : controllers_) {
+      if (cluster_.elects || controller == controllers_.front()) controller->Start();
     }
+    for (std::size_t i = 0; i < nodes_.size(); ++i) {
+      // Where two processes of a node live, one of them must find out.
+      nodes_[i]->process().Wake();
+      seconds_[i]->process().Wake();
+      heal(*Living(i));
+    }
+    for (auto& client : clients_) heal(*client);
+    drained_ = world_.Below(nodes_.size());
+    Arrange();
     // What was scheduled before may stop somebody again; a second look is enough.
     world_.After(1s, [this] {
       for (auto& client : clients_) client->process().Wake();
       for (auto& controller : controllers_) controller->process().Wake();
     });
+  }
+
+  // Once somebody leads: one node is drained for good, the others take what there is, and every
+  // client is let in.
+  void Arrange() {
+    SimController* leader = cluster_.Leader();
+    if (leader == nullptr || leader->process().stopped()) {
+      return world_.After(100ms, [this] { Arrange(); });
+    }
+    for (auto& node : nodes_) leader->SetIntent(node->id(), placement::NodeIntent::kUncordon);
+    leader->SetIntent(nodes_[drained_]->id(), placement::NodeIntent::kDrain);
+    for (auto& client : clients_) Restore(*client);
   }
 
   // ---- what must be so in the end ----
@@ -330,136 +400,59 @@ class Scenario {
         world_.Fail(client->process().name() + " read nothing in the last seconds of quiet");
       }
     }
-    for (const auto& node : nodes_) {
-      if (node->state() == nullptr) {
-        world_.Fail(node->process().name() + " is down after healing");
-      } else if (node->state()->retirements_pending() > 0) {
-        world_.Fail(node->process().name() + " is still retiring after a long quiet");
-      }
-    }
-    for (const auto& node : nodes_) {
-      if (!node->MemoryIsRight()) {
-        world_.Fail(node->process().name() + " serves a flipped bit after a long quiet");
-      }
-    }
-    CheckTables();
-    CheckArranged();
-    for (const auto& [uid, table] : cluster_.Leader()->controller()->state().tables) {
-      if (table->record.state == TableState::kDeleting) {
-        world_.Fail("table " + table->record.name.Full() + " is still being deleted");
-      }
+    if (cluster_.Leader() == nullptr) return world_.Fail("nobody leads after a long quiet");
+    for (std::size_t i = 0; i < nodes_.size(); ++i) CheckNode(i);
+    CheckServed(cluster_, deleted_);
+    CheckArranged(cluster_);
+    const SimNode* const drained = Living(drained_);
+    if (drained->state() == nullptr || drained->state()->replicas().empty()) {
+      ++cluster_.results.drained;
+    } else {
+      world_.Fail(drained->id().name + " is not empty after its drain");
     }
   }
 
-  // What the leader believes is what is stored, whatever became of its transactions.
-  void CheckStored() {
-    if (world_.now() < trouble_until_) world_.After(kCheckEvery, [this] { CheckStored(); });
-    const SimController* leader = cluster_.Leader();
-    if (leader == nullptr) return;
-    placement::MemoryStore copy = cluster_.store;
-    const auto stored = placement::Registry::Open(&copy);
-    ENGRAM_CHECK(stored.ok());
-    const placement::ClusterState& is = (*stored)->state();
-    const placement::ClusterState& believed = leader->controller()->state();
-    const auto equal = [](const auto& a, const auto& b) {
-      return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
-        return x.first == y.first && *x.second == *y.second;
-      });
-    };
-    bool same = equal(is.nodes, believed.nodes) && is.tables.size() == believed.tables.size() &&
-                is.moves.size() == believed.moves.size();
-    for (const auto& [uid, table] : is.tables) {
-      const placement::TableEntry* other = believed.FindTable(uid);
-      same = same && other != nullptr && table->record.state == other->record.state;
-      for (std::uint32_t shard = 0; same && shard < table->layout->shards(); ++shard) {
-        const auto one = table->Replicas(ShardIndex(shard)),
-                   two = other->Replicas(ShardIndex(shard));
-        same = std::equal(one.begin(), one.end(), two.begin(), two.end());
-      }
-    }
-    if (!same) world_.Fail("the leader believes something else than what is stored");
+  void LookAtLeader() {
+    if (world_.now() < trouble_until_) world_.After(kCheckEvery, [this] { LookAtLeader(); });
+    CheckLeader(cluster_);
   }
 
-  // What was Ready and not deleted is served, every shard of it.
-  void CheckTables() {
-    const placement::ClusterState& state = cluster_.Leader()->controller()->state();
-    for (const auto& [uid, record] : cluster_.ready) {
-      if (deleted_.contains(record.name)) continue;
-      const placement::TableEntry* table = state.FindTable(uid);
-      bool lost = table == nullptr || table->record.state != TableState::kReady;
-      for (std::uint32_t shard = 0; !lost && shard < table->layout->shards(); ++shard) {
-        const auto replicas = table->Replicas(ShardIndex(shard));
-        lost = std::none_of(replicas.begin(), replicas.end(), [](const MapReplica& replica) {
-          return replica.state == ReplicaState::kServing;
-        });
-      }
-      if (!lost) continue;
-      ++cluster_.results.tables_lost;
-      world_.Fail("table " + record.name.Full() + " is lost");
+  void CheckNode(std::size_t i) {
+    const SimNode* const node = Living(i);
+    const std::string& name = nodes_[i]->id().name;
+    if (nodes_[i]->state() != nullptr && seconds_[i]->state() != nullptr) {
+      world_.Fail("two processes of " + name + " live after a long quiet");
+    } else if (node->state() == nullptr) {
+      world_.Fail(name + " is down after healing");
+    } else if (node->state()->retirements_pending() > 0) {
+      world_.Fail(name + " is still retiring after a long quiet");
+    } else if (!node->MemoryIsRight()) {
+      world_.Fail(name + " serves a flipped bit after a long quiet");
     }
   }
 
-  void CheckArranged() {
-    const placement::ClusterState& state = cluster_.Leader()->controller()->state();
-    for (const auto& [shard, move] : state.moves) {
-      world_.Fail(
-          "a move is not done after a long quiet: shard " +
-          absl::StrCat(shard.shard.value(), " from ", move->from.name, " to ", move->to.name));
-    }
-    for (const auto& [uid, table] : state.tables) {
-      if (table->record.state != TableState::kReady) continue;
-      const ReplicaCounts counts = table->counts();
-      const std::uint64_t wanted =
-          std::uint64_t{table->layout->shards()} * table->record.options.replicas;
-      if (counts.serving != wanted || counts.loading + counts.draining != 0) {
-        world_.Fail(absl::StrCat("table ", table->record.name.Full(), " has ", counts.serving,
-                                 " replicas that serve, ", counts.loading, " that load and ",
-                                 counts.draining, " that drain; ", wanted, " are wanted"));
-      }
-    }
-    if (!drained_->state()->replicas().empty()) {
-      return world_.Fail(drained_->process().name() + " is not empty after its drain");
-    }
-    ++cluster_.results.drained;
-  }
-
-  using ReplicaCounts = placement::ReplicaCounts;
   const ScenarioOptions options_;
   World world_;
   Cluster cluster_;
   SeededRandom choices_;  // of operators and troubles, so that leaving one out changes no other
   std::vector<std::unique_ptr<SimController>> controllers_;
-  std::vector<std::unique_ptr<SimNode>> nodes_;
+  std::vector<std::unique_ptr<SimNode>> nodes_, seconds_;  // a node's processes
   std::vector<std::unique_ptr<SimClient>> clients_;
   std::size_t node_count_ = 0, tables_ = 0;
   std::set<TableName> deleted_;  // or asked to be
   Instant trouble_until_{};
-  SimNode* drained_ = nullptr;
+  std::size_t drained_ = 0;
   std::uint64_t loads_ = 0;
 };
 
 }  // namespace
 
-const char* const kTroubleNames[kTroubles] = {"flip-bit",
-                                              "crash-node",
-                                              "crash-client",
-                                              "crash-controller",
-                                              "stop-client",
-                                              "stop-node",
-                                              "stop-controller",
-                                              "cut-client",
-                                              "cut-node",
-                                              "isolate-client",
-                                              "reset-sessions",
-                                              "reset-link",
-                                              "slow-answers",
-                                              "takeover",
-                                              "store",
-                                              "revoke",
-                                              "other-capacity",
-                                              "intent",
-                                              "move",
-                                              "delete"};
+const char* const kTroubleNames[kTroubles] = {
+    "flip-bit",       "crash-node",      "crash-client",   "crash-controller", "stop-client",
+    "stop-node",      "stop-controller", "cut-client",     "cut-node",         "isolate-client",
+    "reset-sessions", "reset-link",      "slow-answers",   "takeover",         "store",
+    "revoke",         "other-capacity",  "second-process", "late-commands",    "intent",
+    "move",           "delete",          "alias"};
 
 ScenarioOutcome RunScenario(const ScenarioOptions& options) { return Scenario(options).Run(); }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,15 +30,20 @@ enum class Trouble : std::uint8_t {
   kResetSessions,  // every stream of read sessions of a node
   kResetLink,      // of a node to its controller
   kSlowAnswers,    // what a node says to a client comes late
-  kTakeover,       // another controller takes the store; the first one sleeps, or goes on
+  // Another controller takes the store; the first one sleeps, or goes on. Where they elect one, the
+  // leader is stopped in the middle of something, cut off from the store, or hears from it late.
+  kTakeover,
   kStore,          // it fails, and loses answers of what it stored
   kRevoke,         // a client's certificate, for some time; it keeps the keys that it was told
   kOtherCapacity,  // a node that starts again has more or less memory
+  kSecondProcess,  // a node is stopped, another process of it starts, the first one wakes
+  kLateCommands,   // to nodes come again, to whatever process of the node there is by then
   kIntent,         // a node is drained or cordoned, or that ends
   kMove,
   kDelete,  // of tables; often just before a client stops
+  kAlias,   // names another version
 };
-inline constexpr std::size_t kTroubles = 20;
+inline constexpr std::size_t kTroubles = 23;
 // For people and command lines, in the order of Trouble.
 extern const char* const kTroubleNames[kTroubles];
 using TroubleSet = std::uint32_t;  // a bit each
@@ -56,6 +62,7 @@ struct ScenarioOptions {
   Duration trouble = std::chrono::seconds(18);  // then it heals
   // 0: as the seed says. Tables: at one time.
   std::size_t nodes = 0, clients = 0, tables = 0;
+  std::optional<bool> elects = {};  // whether the controllers elect one; else as the seed says
 };
 
 struct ScenarioOutcome {

@@ -103,7 +103,6 @@ void SimClient::UseMap(const ShardMap& map) {
     options.endpoint = node.endpoint;
     options.quiescence_poll = 5ms;
     for (const auto& [uid, table] : life_->tables) options.tables.push_back(uid);
-    link.node = cluster_->by_endpoint.at(node.endpoint);
     link.session = std::make_unique<client::ClientSession>(
         std::move(options), &life_->quiescence, &cluster_->world->random(), cluster_->rules.client);
     Feed(id.name, session::Start{});
@@ -114,6 +113,7 @@ void SimClient::UseMap(const ShardMap& map) {
   for (auto& [uid, table] : life_->tables) {
     if (map.FindTable(uid) == nullptr) table.gone = true;
   }
+  if (!cluster_->rules.versions_stay) PublishRoutes();
 }
 
 void SimClient::UseTable(const TableUid& uid) {
@@ -192,6 +192,7 @@ void SimClient::ArmTimer(const std::string& name) {
 }
 
 void SimClient::Do(const std::string& name, NodeLink& link, const session::OpenStream& action) {
+  link.node = cluster_->by_endpoint.at(action.endpoint);
   auto accepted = link.node->Accept(
       &process_, [this, name, opening = action.session](const NodeMessage& message) {
         Feed(name, session::NodeSaid{opening, message});
@@ -294,7 +295,14 @@ void SimClient::Do(const std::string& name, NodeLink& link, const session::Relea
   Feed(name, session::AllReleased{action.session});
 }
 
+TableUid SimClient::VersionOf(const TableRecord& table) const {
+  if (cluster_->rules.versions_stay || life_->map->map() == nullptr) return table.uid;
+  const MapTable* named = life_->map->map()->FindAlias({table.name.name, kAlias});
+  return named == nullptr ? table.uid : named->uid;
+}
+
 std::shared_ptr<const client::Routes> SimClient::BuildRoutes(const TableRecord& table) {
+  const TableUid version = VersionOf(table);
   client::Routes::Builder::Options options;
   options.shards = ShardLayout(table.spec, table.options).shards();
   options.forced = forced_;
@@ -304,7 +312,7 @@ std::shared_ptr<const client::Routes> SimClient::BuildRoutes(const TableRecord& 
     const std::uint16_t index =
         builder.AddSession({{name}, link.opened.incarnation, link.session->received(), link.lease});
     for (const auto& [shard, imports] : link.routed) {
-      if (shard.table != table.uid) continue;
+      if (shard.table != version) continue;
       for (const Imported& import : imports) {
         builder.Add(shard.shard, index, import.fabric, link.opened.paths[import.path],
                     import.region);

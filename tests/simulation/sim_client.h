@@ -116,6 +116,8 @@ class SimClient {
   // Publishes the routes of every table.
   client::RouteVersion PublishRoutes();
   std::shared_ptr<const client::Routes> BuildRoutes(const TableRecord& table);
+  // Whose rows the routes of an open table lead to: its own.
+  TableUid VersionOf(const TableRecord& table) const;
 
   // ---- reading ----
   void StartStep(const TableUid& uid, std::size_t loop);

@@ -1,6 +1,7 @@
-// The controller of the simulation: the real placement::Controller on a store that survives its
-// crashes, with streams that the world decides on. Thread-confined: call from the owner thread
-// only.
+// A controller of the simulation: the real placement::Controller on a store that survives its
+// crashes, with streams that the world decides on; where the controllers elect one of them, the
+// real placement::Election decides when it has one, as in ControllerLoop. Thread-confined: call
+// from the owner thread only.
 #pragma once
 
 #include <map>
@@ -10,6 +11,7 @@
 
 #include "placement/heat/heat_board.h"
 #include "placement/ops/controller.h"
+#include "placement/ops/election.h"
 #include "tests/simulation/cluster.h"
 #include "tests/simulation/sim_store.h"
 
@@ -22,13 +24,21 @@ class SimController {
   SimController(Cluster* cluster, std::string name, std::int64_t rate_ppm);
 
   Process& process() { return process_; }
-  // Takes the store from whoever had it.
+  // Takes the store from whoever had it; where they elect, it stands for election.
   void Start();
   void Crash();
   void TroubleStore(Duration length);
+  // Nothing passes between it and the store.
+  void CutStore(Duration length);
+  // Answers of the store to its election come as late as `most`.
+  void SlowStore(Duration length, Duration most);
+  // It is stopped between what it decides next and saying so, and says it when it wakes.
+  void StopInTheMiddle(Duration length) { stop_for_ = length; }
+  // It was elected, and its lease has not run out by its own clock.
+  bool HoldsLease() const { return life_ && process_.Now() < life_->leads_until; }
   // As its election would: it looks now whether it still leads, and dies if not.
   void LookWhoLeads();
-  // Null while the process is dead.
+  // Null while the process is dead, or does not lead.
   const placement::Controller* controller() const {
     return life_ ? life_->controller.get() : nullptr;
   }
@@ -43,6 +53,8 @@ class SimController {
   void Revoke(const std::string& client, bool restore);
   void Move(const TableName& table, ShardIndex shard, const NodeId& from, const NodeId& to,
             std::optional<Tier> tier);
+  // NAME@live is `version` from now on; empty: nothing.
+  void SetAlias(const std::string& name, const std::string& version);
   // Adds what this life counted to the results. Called once a life.
   void Count();
 
@@ -73,9 +85,30 @@ class SimController {
     std::unique_ptr<placement::Controller> controller;
     std::map<std::uint64_t, NodeEnd> nodes;
     std::map<std::uint64_t, Watcher> watchers;
+    std::unique_ptr<placement::Election> election;  // null: nobody is elected
+    Instant leads_until{};
+    Instant next_try{};  // to take the seat
+    std::uint64_t armed = 0;
   };
 
+  // ---- the election ----
+  void FeedElection(const placement::Election::Event& event);
+  void DoElection(const placement::Election::ReadRecord&);
+  void DoElection(const placement::Election::WriteRecord& action);
+  void DoElection(const placement::Election::Lead& action) { life_->leads_until = action.until; }
+  void DoElection(const placement::Election::Follow&) { life_->leads_until = Instant(); }
+  // `ask` runs at the store; what it returns comes back later, to the same life.
+  void AskStore(std::function<placement::Election::Event()> ask);
+  // Whether it may act. Takes or leaves the seat where that has changed.
+  bool Leads();
+  // False: the store does not let it.
+  bool TakeSeat();
+  void StepDown();
+
+  bool Awake() const { return controller() != nullptr && !process_.stopped(); }
+  placement::ControllerOptions Options();
   void Feed(placement::Event event);
+  void CarryOut(const std::vector<placement::Action>& actions);
   void Tick();
   // What a load whose answer was lost has made is a table, too.
   void LearnTables();
@@ -93,7 +126,10 @@ class SimController {
 
   Cluster* const cluster_;
   Process process_;
-  SimStore store_;
+  SimStore store_, votes_;
+  Instant slow_until_{};
+  Duration slow_{}, stop_for_{};
+  std::uint64_t starts_ = 0;
   std::uint64_t last_link_ = 0;
   std::uint64_t last_call_ = 0;
   std::unique_ptr<Life> life_;

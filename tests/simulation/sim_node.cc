@@ -25,10 +25,12 @@ TableRecord NextTenant(const TableRecord& table) {
 
 }  // namespace
 
-SimNode::SimNode(Cluster* cluster, std::string name, std::int64_t rate_ppm, Duration lease)
+SimNode::SimNode(Cluster* cluster, std::string id, std::string process, std::int64_t rate_ppm,
+                 Duration lease)
     : cluster_(cluster),
-      process_(cluster->world, name, rate_ppm, cluster->world->Between(0s, 100s)),
-      endpoint_(name + ":1"),
+      id_{std::move(id)},
+      process_(cluster->world, process, rate_ppm, cluster->world->Between(0s, 100s)),
+      endpoint_(process + ":1"),
       lease_(lease) {
   cluster_->by_endpoint[endpoint_] = this;
 }
@@ -41,7 +43,7 @@ void SimNode::Start() {
   options.node = id();
   options.process_nonce = absl::StrCat(process_.name(), "-", ++starts_);
   options.endpoint = endpoint_;
-  options.failure_domain = process_.name();
+  options.failure_domain = id_.name;
   options.version = "simulated";
   options.lease = lease_;
   // Each start listens on fresh addresses.
@@ -71,6 +73,7 @@ void SimNode::Start() {
   }
   JoinController();
   process_.After(cluster_->world->Between(100ms, 2s), [this] { ReadOwnMemory(); });
+  if (cluster_->elects) LeaveSilent();
 }
 
 void SimNode::Crash() {
@@ -114,6 +117,7 @@ void SimNode::JoinController() {
   life_->controller = controller;
   life_->link_stream = link->stream;
   life_->link = link->id;
+  life_->heard = process_.Now();
   life_->link_stream->OnLost(&process_, [this] {
     life_->link_stream.reset();
     Feed(node::ControllerLost{});
@@ -122,8 +126,22 @@ void SimNode::JoinController() {
   Feed(node::ControllerConnected{});
 }
 
+void SimNode::LeaveSilent() {
+  process_.After(500ms, [this] { LeaveSilent(); });
+  if (process_.Now() - life_->heard > 2500ms) SeverController();
+}
+
+void SimNode::HearLate(std::uint64_t meant, const Command& command) {
+  if (!life_ || process_.stopped() || process_.life() == meant) return;
+  if (!life_->state.registered()) return;
+  ++cluster_->results.late_commands;
+  Feed(node::ControllerSaid{command});
+  if (life_) CheckRetirement(command);
+}
+
 void SimNode::HearController(std::uint64_t link, const ControllerToNode& message) {
   if (!life_->link_stream || life_->link != link) return;
+  life_->heard = process_.Now();
   const auto* command = std::get_if<Command>(&message);
   Feed(node::ControllerSaid{message});
   if (command != nullptr && life_) CheckRetirement(*command);
@@ -195,6 +213,7 @@ void SimNode::SeverController() {
 
 void SimNode::Do(const node::Exit& action) {
   cluster_->world->Trace(absl::StrCat(process_.name(), " exits: ", action.why.ToString()));
+  ++cluster_->results.replaced;
   // The events of this life must not find it gone while they run.
   process_.world().After(0s, [this, life = process_.life()] {
     if (process_.life() == life) Crash();

@@ -27,11 +27,13 @@ class SimNode {
     return (places * kPlaceBytes + (std::uint64_t{2} << 20)) * 128 / 127;
   }
 
-  SimNode(Cluster* cluster, std::string name, std::int64_t rate_ppm, Duration lease);
+  // `process` names the process: a node may have several, though only one at a time.
+  SimNode(Cluster* cluster, std::string id, std::string process, std::int64_t rate_ppm,
+          Duration lease);
   ~SimNode();
 
   Process& process() { return process_; }
-  NodeId id() const { return {process_.name()}; }
+  const NodeId& id() const { return id_; }
   const std::string& endpoint() const { return endpoint_; }
   void Start();
   void Crash();
@@ -41,6 +43,9 @@ class SimNode {
   // Called in this process.
   void Hear(poolserver::StreamId stream, const ClientMessage& message);
   void HearController(std::uint64_t link, const ControllerToNode& message);
+  // Called by the world: a command that was on its way to the life `meant` of this node's process,
+  // and found whoever it is now.
+  void HearLate(std::uint64_t meant, const Command& command);
   // Called by a client's process: a stream to this node, whose messages go to `deliver` and whose
   // end to `lost`. Null when the process is dead.
   struct ClientStream {
@@ -87,6 +92,7 @@ class SimNode {
     SimController* controller = nullptr;
     std::shared_ptr<Stream> link_stream;
     std::uint64_t link = 0;
+    Instant heard{};  // the controller, last
     std::uint64_t armed = 0;
     std::uint64_t loads = 0;
     std::uint64_t last_key = 0;
@@ -98,6 +104,8 @@ class SimNode {
   void Feed(poolserver::Event event);
   void ArmTimer();
   void JoinController();
+  // A controller that is silent is left, as keep-alive does it, where another may be elected.
+  void LeaveSilent();
   // What the map says of replicas that this node is told to retire.
   void CheckRetirement(const Command& command);
   // After lease and margin no key may be left that a client which is revoked by now was told.
@@ -131,6 +139,7 @@ class SimNode {
   void Do(const poolserver::Exit& action);
 
   Cluster* const cluster_;
+  const NodeId id_;
   Process process_;
   const std::string endpoint_;
   const Duration lease_;

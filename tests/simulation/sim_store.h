@@ -17,11 +17,15 @@ class SimStore final : public placement::StateStore {
       : world_(world), behind_(behind), troubled_(troubled) {}
 
   void TroubleUntil(Instant until) { until_ = until; }
+  // Nothing gets through.
+  void CutUntil(Instant until) { cut_until_ = until; }
 
   absl::StatusOr<std::optional<placement::StoreEntry>> Get(const std::string& key) override {
+    if (is_cut()) return NoAnswer();
     return behind_->Get(key);
   }
   absl::StatusOr<placement::StoreListing> List(const std::string& prefix) override {
+    if (is_cut()) return NoAnswer();
     return behind_->List(prefix);
   }
   absl::StatusOr<placement::Revision> Txn(const placement::StoreTxn& txn) override;
@@ -32,10 +36,13 @@ class SimStore final : public placement::StateStore {
   std::string Describe() const override { return behind_->Describe(); }
 
  private:
+  static absl::Status NoAnswer() { return absl::UnavailableError("the store does not answer"); }
+  bool is_cut() const { return world_->now() < cut_until_; }
+
   World* const world_;
   placement::StateStore* const behind_;
   std::uint64_t* const troubled_;
-  Instant until_{};
+  Instant until_{}, cut_until_{};
   std::optional<placement::StoreTxn> late_;
 };
 

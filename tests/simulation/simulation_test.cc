@@ -54,6 +54,9 @@ TEST(Simulation, DeliversNoWrongRowAndServesAgainAfterEveryTrouble) {
     EXPECT_GT(all.store_troubles, 0u);
     EXPECT_GT(all.rebalanced, 0u);
     EXPECT_GT(all.changed_tier, 0u);
+    EXPECT_GT(all.hot_copies, 0u);
+    EXPECT_GT(all.aliases_set, 0u);
+    EXPECT_GT(all.replaced, 0u);
   }
   for (const NamedCount& one : kCounts) {
     std::printf("%s %llu\n", one.name, static_cast<unsigned long long>(all.*one.count));
