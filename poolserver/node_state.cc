@@ -424,7 +424,6 @@ void NodeState::Open(Instant now, StreamId stream, const OpenSession& open, Acti
   ENGRAM_CHECK(added);
   by_stream_[stream] = id;
   if (!open.request_id.empty()) by_request_[open.request_id] = id;
-  out.push_back(AdmitSession{token, it->second.tenant()});
   Welcome(now, it->second, out);
 }
 
@@ -457,6 +456,8 @@ bool NodeState::Reattach(Instant now, StreamId stream, const OpenSession& open, 
 
 void NodeState::Welcome(Instant now, NodeSession& session, Actions& out) {
   leases_.Grant(session.id(), now);
+  // One that comes back may have been dismissed meanwhile, while its client was revoked.
+  out.push_back(AdmitSession{session.token(), session.tenant()});
   SessionOpened opened;
   opened.session = session.id();
   opened.token = session.token();

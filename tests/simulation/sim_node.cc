@@ -56,10 +56,8 @@ void SimNode::Start() {
     path.one_sided = path.offloaded = true;
     options.paths.push_back(path);
   }
-  // Little dram, so that tables spill into cxl.
-  const std::uint64_t cxl_places = places_ * 2 / 3;
-  options.tiers = {{Tier::kDram, CapacityFor(places_ - cxl_places), 0, 0},
-                   {Tier::kCxl, CapacityFor(cxl_places), 0, 0}};
+  const std::map<Tier, std::uint64_t> places = Places();
+  options.tiers = TiersWith(places);
   // A slice is a shard, and counts as a block of 256 rows: about four a second.
   options.scrub_bytes_per_second = 200'000;
   life_ =
@@ -68,7 +66,7 @@ void SimNode::Start() {
   life_->memory->bytes.resize(places_ * kPlaceBytes);
   cluster_->machines[address] = life_->memory;
   for (std::uint64_t place = places_; place > 0; --place) {
-    const Tier tier = place <= places_ - cxl_places ? Tier::kDram : Tier::kCxl;
+    const Tier tier = place <= places.at(Tier::kDram) ? Tier::kDram : Tier::kCxl;
     life_->free_places[tier].push_back(place - 1);
   }
   JoinController();
@@ -298,7 +296,31 @@ absl::Status SimNode::Verify(const ShardInTier& key, std::vector<std::uint32_t>*
   return node::RowPacker(table).Verify({range.first, range.rows, BytesOf(key), crcs->data()});
 }
 
+// Little dram, so that tables spill into cxl.
+std::map<Tier, std::uint64_t> SimNode::Places() const {
+  const std::uint64_t cxl = places_ * 2 / 3;
+  return {{Tier::kDram, places_ - cxl}, {Tier::kCxl, cxl}};
+}
+
+std::vector<TierCapacity> SimNode::TiersWith(const std::map<Tier, std::uint64_t>& free) const {
+  std::vector<TierCapacity> tiers;
+  for (const auto& [tier, places] : Places()) {
+    tiers.push_back({tier, CapacityFor(places), (places - free.at(tier)) * kPlaceBytes, 0});
+  }
+  return tiers;
+}
+
+// A replica takes a place whole, however few its bytes.
+void SimNode::TellCapacity() {
+  process_.After(0ms, [this] {
+    std::map<Tier, std::uint64_t> free;
+    for (const auto& [tier, places] : Places()) free[tier] = life_->free_places[tier].size();
+    Feed(node::CapacityChanged{TiersWith(free)});
+  });
+}
+
 void SimNode::Do(const node::StartLoad& action) {
+  TellCapacity();
   for (ShardIndex shard : action.shards) {
     const ShardInTier key{{action.table.uid, shard}, action.tier};
     std::vector<std::uint64_t>& free = life_->free_places[action.tier];
@@ -476,6 +498,7 @@ void SimNode::Do(const node::ReleaseMemory& action) {
   ++cluster_->results.retired;
   FillPlace(held->second.place, NextTenant(life_->tables.at(action.shard)), action.shard.shard);
   life_->free_places[action.tier].push_back(held->second.place);
+  TellCapacity();
   life_->held.erase(held);
   const auto rest = life_->held.lower_bound({action.shard, Tier::kDram});
   if (rest == life_->held.end() || rest->first.first != action.shard) {

@@ -101,6 +101,9 @@ class SimNode {
     FencingToken policies_from;
   };
 
+  std::map<Tier, std::uint64_t> Places() const;
+  std::vector<TierCapacity> TiersWith(const std::map<Tier, std::uint64_t>& free_places) const;
+  void TellCapacity();
   void Feed(poolserver::Event event);
   void ArmTimer();
   void JoinController();
