@@ -175,9 +175,8 @@ absl::Status MovingNode::Connect(const SessionOpened& opened) {
   auto fabric = fabric::stream::StreamFabric::Open({});
   if (!fabric.ok()) return fabric.status();
   fabric_ = *std::move(fabric);
-  auto peer =
-      fabric_->AddPeer({opened.paths.at(0), opened.token, {"bench"}, kMovingIncarnation},
-                       SystemClock::Get().Now() + kMovingPatience);
+  auto peer = fabric_->AddPeer({opened.paths.at(0), opened.token, {"bench"}, kMovingIncarnation},
+                               SystemClock::Get().Now() + kMovingPatience);
   if (!peer.ok()) return peer.status();
   peer_ = *peer;
   return absl::OkStatus();

@@ -103,11 +103,10 @@ absl::Status MeasureTierMoves(TiersScene& scene) {
   auto path = (*node)->Path(kStepRows);
   if (!path.ok()) return path.status();
   Steps steps(**node, **path, scene.shape, scene.options.seed);
-  Direction directions[] = {
-      {"to_nvme", Tier::kDram, Tier::kNvme, Sequential::kWrite,
-       "fio write 1m, depth 4, direct; 9.6 k rows/s read meanwhile"},
-      {"to_dram", Tier::kNvme, Tier::kDram, Sequential::kRead,
-       "fio read 1m, depth 4, direct; 9.6 k rows/s read meanwhile"}};
+  Direction directions[] = {{"to_nvme", Tier::kDram, Tier::kNvme, Sequential::kWrite,
+                             "fio write 1m, depth 4, direct; 9.6 k rows/s read meanwhile"},
+                            {"to_dram", Tier::kNvme, Tier::kDram, Sequential::kRead,
+                             "fio read 1m, depth 4, direct; 9.6 k rows/s read meanwhile"}};
   for (int round = 0; round < scene.rounds(); ++round) {
     for (Direction& way : directions) {
       auto floor = FioBytesPerSecond(file, scene.table_bytes(), way.floor);

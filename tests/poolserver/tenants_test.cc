@@ -108,6 +108,16 @@ TEST_F(NodeTenantsTest, ARevokedClientDoesNotComeBack) {
   EXPECT_EQ(All<AdmitSession>(Open(3, Client("team-a", "bad"))).size(), 1u) << "restored";
 }
 
+TEST_F(NodeTenantsTest, ASessionOfARestoredClientThatNeverHeardOfItIsAdmittedAgain) {
+  const auto opened = Open(1, Client("team-a", "slept"));
+  Policies({{"team-a", 0, {}, {"slept"}}});
+  Policies({});
+  const auto again = Open(1, Client("team-a", "slept"));
+  ASSERT_EQ(All<AdmitSession>(again).size(), 1u);
+  EXPECT_EQ(All<AdmitSession>(again)[0].token, All<AdmitSession>(opened)[0].token);
+  EXPECT_EQ(Granted(again), std::vector<int>{1});
+}
+
 // A replica of a fabric whose keys are bearer tokens.
 class NewKeysTest : public NodeTenantsTest {
  protected:
