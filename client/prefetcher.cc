@@ -150,7 +150,7 @@ absl::Status Prefetcher::refusal() const {
     case SubmitStatus::kStarted: return absl::OkStatus();
     case SubmitStatus::kBusy:
       return absl::ResourceExhaustedError(absl::StrCat(
-          "all ", options_.tickets, " steps are in use: release one, or open with more"));
+          "all ", options_.tickets, " steps are in use: release one (in Python: close it)"));
     case SubmitStatus::kTooLarge:
       return absl::InvalidArgumentError(absl::StrCat(
           "the step is larger than ", options_.max_step_rows, " rows, ", options_.max_layers,

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "engram/check.h"
@@ -26,6 +27,22 @@ std::vector<std::string> Controllers::Split(const std::string& list) {
     if (!one.empty()) out.emplace_back(one);
   }
   return out;
+}
+
+absl::Status Controllers::Check(const std::string& list) {
+  std::vector<std::string> all = Split(list);
+  if (all.empty()) all.push_back(list);
+  for (const std::string& one : all) {
+    const std::size_t colon = one.rfind(':');
+    std::uint32_t port = 0;
+    if (colon != std::string::npos && colon > 0 && absl::SimpleAtoi(one.substr(colon + 1), &port) &&
+        port > 0 && port < 65536) {
+      continue;
+    }
+    return absl::InvalidArgumentError(
+        absl::StrCat("is \"", one, "\"; an endpoint is HOST:PORT, for instance 127.0.0.1:7700"));
+  }
+  return absl::OkStatus();
 }
 
 Controllers::Controllers(std::vector<std::string> endpoints, MakeChannel connect)

@@ -28,6 +28,9 @@ class Controllers {
   // "HOST:PORT[,HOST:PORT]", spaces around a comma allowed.
   static std::vector<std::string> Split(const std::string& list);
 
+  // InvalidArgument names the one that is not HOST:PORT.
+  static absl::Status Check(const std::string& list);
+
   // REQUIRES: at least one endpoint. Connects with the first call.
   Controllers(std::vector<std::string> endpoints, MakeChannel connect);
 

@@ -3,13 +3,11 @@
 #include <yaml-cpp/yaml.h>
 
 #include <cerrno>
-#include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "client/ctl/outcome.h"
 #include "proto/controllers.h"
@@ -24,25 +22,10 @@ std::string EnvironmentOr(const char* name, const std::string& otherwise) {
   return value == nullptr || *value == '\0' ? otherwise : value;
 }
 
-absl::Status CheckOne(const std::string& endpoint, const std::string& from) {
-  const std::size_t colon = endpoint.rfind(':');
-  std::uint32_t port = 0;
-  if (colon != std::string::npos && colon > 0 &&
-      absl::SimpleAtoi(endpoint.substr(colon + 1), &port) && port > 0 && port < 65536) {
-    return absl::OkStatus();
-  }
-  return UsageError(absl::StrCat(from, " is \"", endpoint,
-                                 "\"; an endpoint is HOST:PORT, for instance 127.0.0.1:7700"));
-}
-
 // One, or several with commas.
 absl::Status CheckEndpoint(const std::string& endpoints, const std::string& from) {
-  const std::vector<std::string> all = wire::Controllers::Split(endpoints);
-  if (all.empty()) return CheckOne(endpoints, from);
-  for (const std::string& one : all) {
-    if (absl::Status valid = CheckOne(one, from); !valid.ok()) return valid;
-  }
-  return absl::OkStatus();
+  const absl::Status good = wire::Controllers::Check(endpoints);
+  return good.ok() ? good : UsageError(absl::StrCat(from, " ", good.message()));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "client/ctl/outcome.h"
 #include "proto/convert.h"
 
@@ -41,6 +42,11 @@ absl::StatusOr<std::vector<std::int64_t>> UpTo(std::vector<std::int64_t> tokens,
   }
   tokens.resize(static_cast<std::size_t>(at) + 1);
   return tokens;
+}
+
+absl::Status TokensError(const absl::Status& status) {
+  return UsageError(absl::StrCat(
+      "--tokens: ", absl::StrReplaceAll(status.message(), {{", or mark the token dead", ""}})));
 }
 
 absl::Status CheckLayer(const TableRecord& table, std::uint32_t layer) {

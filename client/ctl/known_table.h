@@ -23,6 +23,9 @@ absl::StatusOr<std::unique_ptr<Addressing>> FetchAddressing(const PoolStub& pool
 absl::StatusOr<std::vector<std::int64_t>> UpTo(std::vector<std::int64_t> tokens,
                                                std::int64_t position);
 
+// What addressing says of --tokens, less what only a program can do about it.
+absl::Status TokensError(const absl::Status& status);
+
 // UsageError names the layers that there are.
 absl::Status CheckLayer(const TableRecord& table, std::uint32_t layer);
 

@@ -1,5 +1,6 @@
 #include "client/ctl/listing.h"
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -26,6 +27,12 @@ std::string Fraction(std::uint64_t part, std::uint64_t whole) {
 
 std::string LayersOf(const v1::Table& table) {
   return absl::StrJoin(table.spec().addressing().layers(), ",");
+}
+
+// NAME@VERSION, or one of its aliases.
+bool IsNamed(const v1::Table& table, const std::string& name) {
+  const auto is = [&](const std::string& alias) { return table.name() + "@" + alias == name; };
+  return FullName(table) == name || std::any_of(table.aliases().begin(), table.aliases().end(), is);
 }
 
 // What is said of each table, by uid, beside its shards.
@@ -74,6 +81,10 @@ std::string NodesOf(const v1::ListShardsResponse::Shard& shard) {
 }  // namespace
 
 std::string StateWord(v1::TableState state) { return Word(wire::FromWire(state)); }
+std::string StateWord(const v1::Table& table, std::uint64_t served, std::uint64_t shards) {
+  const bool degraded = table.state() == v1::TABLE_STATE_READY && served < shards;
+  return degraded ? "Degraded" : StateWord(table.state());
+}
 std::string StateWord(v1::ReplicaState state) { return Word(wire::FromWire(state)); }
 std::string StateWord(v1::MoveState state) {
   switch (state) {
@@ -132,13 +143,13 @@ Listing ListTables(const v1::ListTablesResponse& tables, const std::string& only
   v1::ListTablesResponse shown;
   for (const auto& entry : tables.tables()) {
     const v1::Table& table = entry.table();
-    if (!only.empty() && FullName(table) != only) continue;
+    if (!only.empty() && !IsNamed(table, only)) continue;
     *shown.add_tables() = entry;
     listing.names.push_back("table/" + FullName(table));
     const bool known = table.spec().columns_size() > 0;
     const bool sealed = table.options().seal() == v1::SEAL_KIND_CRC32C;
     listing.table.Add(
-        {FullName(table), StateWord(table.state()),
+        {FullName(table), StateWord(table, entry.shards_serving(), entry.shards_total()),
          Fraction(entry.shards_serving(), entry.shards_total()),
          known ? RoundSize(StoredBytes(table)) : "", absl::StrCat(table.options().replicas()),
          known ? absl::StrCat(RowsOf(table)) : "", known ? absl::StrCat(RowBytesOf(table)) : "",
@@ -183,9 +194,9 @@ Listing ListNodes(const v1::ListNodesResponse& nodes, const std::string& only,
 }
 
 std::string StateWord(const v1::Node& node) {
-  if (!node.alive()) return "Dead";
   const std::uint64_t held =
       node.replicas_serving() + node.replicas_loading() + node.replicas_draining();
+  if (!node.alive()) return node.draining() && held == 0 ? "Stopped" : "Dead";
   if (node.draining()) return held > 0 ? "Draining" : "Drained";
   return node.cordoned() ? "Cordoned" : "Alive";
 }

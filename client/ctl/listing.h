@@ -37,10 +37,12 @@ Listing ListTenants(const v1::ListTenantsResponse& tenants, const std::string& o
 Listing ListAliases(const v1::ListTablesResponse& tables, const v1::ListSessionsResponse& sessions,
                     const std::string& only, std::int64_t now_unix_ms);
 
-// "Alive", "Cordoned", "Draining", "Drained", "Dead".
+// "Alive", "Cordoned", "Draining", "Drained", "Dead"; "Stopped": dead, and drained before.
 std::string StateWord(const v1::Node& node);
 // "Ready", "Serving", "dram", ... of wire values; "?" for one that this program does not know.
 std::string StateWord(v1::TableState state);
+// The same, but "Degraded" for a Ready table with shards that no alive node serves.
+std::string StateWord(const v1::Table& table, std::uint64_t served, std::uint64_t shards);
 std::string StateWord(v1::ReplicaState state);
 std::string StateWord(v1::MoveState state);
 std::string TierWord(v1::Tier tier);

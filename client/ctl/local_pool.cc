@@ -84,7 +84,9 @@ std::string ProgramDir() {
 LocalPool::LocalPool(LocalPool&& other) noexcept
     : dir_(std::move(other.dir_)),
       lock_(std::exchange(other.lock_, -1)),
-      settings_(std::move(other.settings_)) {}
+      settings_(std::move(other.settings_)),
+      taken_(std::move(other.taken_)),
+      made_(other.made_) {}
 
 LocalPool::~LocalPool() {
   if (lock_ >= 0) close(lock_);
@@ -143,7 +145,9 @@ absl::StatusOr<LocalPool> LocalPool::Create(const std::string& data_dir) {
         absl::StrCat("cannot make ", dir, ": ", error.message(), "; give another --data-dir"));
   }
   fs::permissions(dir, fs::perms::owner_all, error);
-  return Lock(dir);
+  auto pool = Lock(dir);
+  if (pool.ok()) pool->made_ = true;
+  return pool;
 }
 
 absl::Status LocalPool::ReadSettings() {
@@ -240,7 +244,10 @@ absl::Status LocalPool::ChooseEndpoint(std::optional<std::uint16_t> port) {
         absl::StrCat("port ", wanted, " of 127.0.0.1 is taken; see `ss -ltnp sport = :", wanted,
                      "`, or choose another with --port after `engramctl local down`"));
   }
-  if (!free) free = FreePort(0);
+  if (!free) {
+    taken_ = absl::StrCat("127.0.0.1:", wanted);
+    free = FreePort(0);
+  }
   if (!free)
     return absl::UnavailableError("no port of 127.0.0.1 can be bound; see `engramctl doctor`");
   settings_.endpoint = absl::StrCat("127.0.0.1:", *free);
@@ -299,6 +306,18 @@ absl::StatusOr<bool> LocalPool::Start(const std::string& name,
   if (written.ok()) return true;
   (void)StopProcesses({*process}, Duration::zero());
   return written;
+}
+
+void LocalPool::TakeBack() {
+  std::error_code ignored;
+  bool running = false;
+  for (const LocalDaemon& daemon : Daemons()) {
+    running = running || daemon.running;
+    if (daemon.running) continue;
+    fs::remove_all(RuntimeDir(daemon.name), ignored);
+    fs::remove(PidFile(daemon.name), ignored);
+  }
+  if (made_ && !running) fs::remove(dir_ + kSettingsFile, ignored);
 }
 
 absl::Status LocalPool::Stop(Duration grace) const {

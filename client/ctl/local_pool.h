@@ -71,6 +71,9 @@ class LocalPool {
   const std::string& data_dir() const { return dir_; }
   const LocalPoolSettings& settings() const { return settings_; }
 
+  // The endpoint that Configure wanted and could not have; else "".
+  const std::string& taken() const { return taken_; }
+
   std::vector<LocalDaemon> Daemons() const;
 
   // Settles what the pool shall be, and writes it down. FailedPrecondition: a running pool was
@@ -80,6 +83,9 @@ class LocalPool {
   // Starts daemon `name` unless it runs; true if it was started.
   absl::StatusOr<bool> Start(const std::string& name, const std::string& program_dir) const;
 
+  // After a failed start: nothing is remembered of daemons that have ended, nor of a pool that this
+  // object made. Logs stay.
+  void TakeBack();
   // Stops every daemon (nodes first), and removes pid files, sockets and left-over shared memory.
   absl::Status Stop(Duration grace) const;
   // REQUIRES: stopped. Removes the data directory.
@@ -99,6 +105,8 @@ class LocalPool {
   std::string dir_;
   int lock_;
   LocalPoolSettings settings_;
+  std::string taken_;
+  bool made_ = false;  // there was no pool before
 };
 
 inline constexpr std::string_view kController = "controller";

@@ -40,6 +40,12 @@ absl::StatusOr<TableName> ParseTable(std::string_view text) {
   return name;
 }
 
+absl::StatusOr<TableName> ParseAlias(std::string_view text) {
+  if (text.find('@') != std::string_view::npos) return ParseTable(text);
+  return UsageError(absl::StrCat("an alias is NAME@ALIAS, for instance small@live; \"",
+                                 absl::string_view(text.data(), text.size()), "\" is not"));
+}
+
 absl::StatusOr<ShardName> ParseShard(std::string_view text) {
   const std::size_t slash = text.rfind('/');
   std::uint32_t index = 0;

@@ -18,6 +18,8 @@ std::string_view Name(Noun noun);
 
 // NAME@VERSION. UsageError says what is wrong.
 absl::StatusOr<TableName> ParseTable(std::string_view text);
+// NAME@ALIAS; `version` holds the alias.
+absl::StatusOr<TableName> ParseAlias(std::string_view text);
 
 // NAME@VERSION/INDEX.
 struct ShardName {

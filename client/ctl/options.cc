@@ -1,6 +1,10 @@
 #include "client/ctl/options.h"
 
 #include <CLI/CLI.hpp>
+#include <type_traits>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 
 namespace engram::ctl {
 
@@ -20,21 +24,25 @@ void Options::RequiredText(const std::string& names, std::string* value, const s
   app_->add_option(names, *value, help)->required();
 }
 
-void Options::Number(const std::string& names, std::uint16_t* value, const std::string& help) {
-  app_->add_option(names, *value, help);
+template <class Value>
+void Options::Number(const std::string& names, Value* value, const std::string& help, Value least,
+                     Value most) {
+  const auto check = [least, most](const std::string& text) -> std::string {
+    std::conditional_t<std::is_signed_v<Value>, std::int64_t, std::uint64_t> number = 0;
+    if (absl::SimpleAtoi(text, &number) && number >= least && number <= most) return "";
+    return absl::StrCat("\"", text, "\" is not a whole number, ", least, " to ", most);
+  };
+  app_->add_option(names, *value, help)->check(CLI::Validator(check, ""));
 }
 
-void Options::Number(const std::string& names, std::uint32_t* value, const std::string& help) {
-  app_->add_option(names, *value, help);
-}
-
-void Options::Number(const std::string& names, std::uint64_t* value, const std::string& help) {
-  app_->add_option(names, *value, help);
-}
-
-void Options::Number(const std::string& names, std::int64_t* value, const std::string& help) {
-  app_->add_option(names, *value, help);
-}
+template void Options::Number(const std::string&, std::uint16_t*, const std::string&, std::uint16_t,
+                              std::uint16_t);
+template void Options::Number(const std::string&, std::uint32_t*, const std::string&, std::uint32_t,
+                              std::uint32_t);
+template void Options::Number(const std::string&, std::uint64_t*, const std::string&, std::uint64_t,
+                              std::uint64_t);
+template void Options::Number(const std::string&, std::int64_t*, const std::string&, std::int64_t,
+                              std::int64_t);
 
 void Options::Flag(const std::string& names, bool* value, const std::string& help) {
   app_->add_flag(names, *value, help);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,11 +24,11 @@ class Options {
   // `names` as "--name" or "-n,--name".
   void Text(const std::string& names, std::string* value, const std::string& help);
   void RequiredText(const std::string& names, std::string* value, const std::string& help);
-  // A number that is not one, or does not fit its type, is a usage error.
-  void Number(const std::string& names, std::uint16_t* value, const std::string& help);
-  void Number(const std::string& names, std::uint32_t* value, const std::string& help);
-  void Number(const std::string& names, std::uint64_t* value, const std::string& help);
-  void Number(const std::string& names, std::int64_t* value, const std::string& help);
+  // A number that is not one, or lies outside of `least` to `most`, is a usage error.
+  template <class Value>
+  void Number(const std::string& names, Value* value, const std::string& help,
+              Value least = std::numeric_limits<Value>::min(),
+              Value most = std::numeric_limits<Value>::max());
   void Flag(const std::string& names, bool* value, const std::string& help);
   // One of them must be given.
   Options Subcommand(const std::string& name, const std::string& summary);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "engram/not_leader.h"
 #include "engram/random.h"
@@ -32,6 +33,17 @@ absl::Status Explained(const absl::Status& plain, const std::string& who,
     return absl::UnavailableError(absl::StrCat("the controllers at ", endpoint, " have no leader (",
                                                plain.message(),
                                                "); see docs/high-availability.md"));
+  }
+  if (absl::IsUnavailable(plain) && absl::StrContains(plain.message(), "wrong version number")) {
+    return absl::UnavailableError(absl::StrCat(
+        "the ", who, " at ", endpoint,
+        " answers without TLS; leave --tls-cert, --tls-key and --tls-ca (or ENGRAM_TLS_*) out"));
+  }
+  if (absl::IsUnavailable(plain) && absl::StrContains(plain.message(), "Socket closed")) {
+    return absl::UnavailableError(
+        absl::StrCat("the ", who, " at ", endpoint,
+                     " takes the connection and ends it without an answer; does "
+                     "it want TLS? give --tls-cert, --tls-key and --tls-ca"));
   }
   if (absl::IsUnavailable(plain)) {
     return absl::UnavailableError(absl::StrCat("no ", who, " answers at ", endpoint, " (",
@@ -207,6 +219,12 @@ absl::StatusOr<v1::UncordonNodeResponse> PoolStub::Uncordon(
 
 absl::StatusOr<v1::DrainNodeResponse> PoolStub::Drain(const v1::DrainNodeRequest& request) const {
   return service_->Ask<v1::DrainNodeResponse>(&v1::PoolService::Stub::DrainNode, request, timeout_);
+}
+
+absl::StatusOr<v1::DeleteNodeResponse> PoolStub::DeleteNode(
+    const v1::DeleteNodeRequest& request) const {
+  return service_->Ask<v1::DeleteNodeResponse>(&v1::PoolService::Stub::DeleteNode, request,
+                                               timeout_);
 }
 
 absl::StatusOr<v1::MoveShardResponse> PoolStub::Move(const v1::MoveShardRequest& request) const {

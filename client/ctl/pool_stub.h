@@ -46,6 +46,7 @@ class PoolStub {
   absl::StatusOr<v1::CordonNodeResponse> Cordon(const v1::CordonNodeRequest& request) const;
   absl::StatusOr<v1::UncordonNodeResponse> Uncordon(const v1::UncordonNodeRequest& request) const;
   absl::StatusOr<v1::DrainNodeResponse> Drain(const v1::DrainNodeRequest& request) const;
+  absl::StatusOr<v1::DeleteNodeResponse> DeleteNode(const v1::DeleteNodeRequest& request) const;
   absl::StatusOr<v1::MoveShardResponse> Move(const v1::MoveShardRequest& request) const;
   absl::StatusOr<v1::ListMovesResponse> Moves() const;
   absl::StatusOr<v1::GetHeatResponse> Heat(const v1::GetHeatRequest& request) const;

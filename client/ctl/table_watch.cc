@@ -24,9 +24,18 @@ std::string ProgressLine(const std::string& name, const v1::GetTableResponse& an
   const auto bytes = static_cast<std::uint64_t>(done * StoredBytes(answer.table()));
   const double seconds = std::chrono::duration<double>(elapsed).count();
   const auto rate = static_cast<std::uint64_t>(seconds > 0 ? bytes / seconds : 0);
-  return absl::StrCat(name, ": ", StateWord(answer.table().state()), ", ", answer.shards_serving(),
-                      "/", answer.shards_total(), " shards, ", RoundSize(bytes), ", ",
-                      RoundSize(rate), "/s");
+  return absl::StrCat(name, ": ",
+                      StateWord(answer.table(), answer.shards_serving(), answer.shards_total()),
+                      ", ", answer.shards_serving(), "/", answer.shards_total(), " shards, ",
+                      RoundSize(bytes), ", ", RoundSize(rate), "/s");
+}
+
+// Why a table that is loaded does not count as ready; else "".
+std::string Degraded(const v1::GetTableResponse& answer) {
+  if (answer.table().state() != v1::TABLE_STATE_READY) return "";
+  return absl::StrCat(": ", answer.shards_total() - answer.shards_serving(), " of ",
+                      answer.shards_total(),
+                      " shards have no copy on a node that is alive, see `engramctl get nodes`");
 }
 
 // Nothing while it goes on; else how it ended.
@@ -42,7 +51,10 @@ std::optional<absl::Status> Verdict(const TableName& name, Condition condition,
   }
   const v1::TableState state = answer->table().state();
   if (condition == Condition::kDeleted) return std::nullopt;
-  if (state == v1::TABLE_STATE_READY) return absl::OkStatus();
+  if (state == v1::TABLE_STATE_READY) {
+    if (answer->shards_serving() < answer->shards_total()) return std::nullopt;
+    return absl::OkStatus();
+  }
   if (state == v1::TABLE_STATE_FAILED) {
     return absl::InternalError(
         absl::StrCat("table ", name.Full(), " could not be loaded: ", answer->table().error(),
@@ -61,19 +73,23 @@ absl::Status AwaitTable(const PoolStub& pool, const TableName& table, Condition 
   const auto start = SteadyClock::now();
   Progress progress(terminal);
   absl::Status last = absl::OkStatus();
+  std::string degraded;
   for (;;) {
     const auto answer = pool.Table(table.name, table.version);
     if (const auto verdict = Verdict(table, condition, answer)) return *verdict;
     last = answer.status();
     const Duration elapsed = SteadyClock::now() - start;
-    if (answer.ok()) progress.Show(ProgressLine(table.Full(), *answer, elapsed));
+    if (answer.ok()) {
+      progress.Show(ProgressLine(table.Full(), *answer, elapsed));
+      degraded = Degraded(*answer);
+    }
     if (elapsed >= limit) break;
     std::this_thread::sleep_for(kPoll);
   }
   if (!last.ok()) return last;
   return absl::DeadlineExceededError(absl::StrCat(
       "table ", table.Full(), " is not ", condition == Condition::kReady ? "ready" : "gone",
-      " after ", FormatDuration(limit), "; it goes on: `engramctl get tables --watch`"));
+      " after ", FormatDuration(limit), degraded, "; it goes on: `engramctl get tables --watch`"));
 }
 
 }  // namespace engram::ctl

@@ -1,4 +1,4 @@
-// `delete table NAME@VERSION --yes`, `delete alias NAME@ALIAS --yes`.
+// `delete table NAME@VERSION --yes`, `delete alias NAME@ALIAS --yes`, `delete node NAME --yes`.
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -46,12 +46,34 @@ absl::Status DeleteAlias(const DeleteOptions& options, const TableName& alias, c
   return absl::OkStatus();
 }
 
+// The pool forgets a node that is dead and empty.
+absl::Status DeleteNode(const DeleteOptions& options, const PoolStub& pool,
+                        const Terminal& terminal) {
+  v1::DeleteNodeRequest request;
+  *request.mutable_caller() = NewCaller();
+  request.set_node(options.name);
+  request.set_dry_run(options.dry_run || !options.yes);
+  const auto answer = pool.DeleteNode(request);
+  if (!answer.ok()) return answer.status();
+  if (options.dry_run) {
+    terminal.err << "dry run: would delete node " << options.name << '\n';
+  } else if (!options.yes) {
+    return UsageError(absl::StrCat("this would delete node ", options.name, "; say so with --yes"));
+  } else {
+    terminal.out << "node/" << options.name << " deleted\n";
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Delete(const DeleteOptions& options, const Invocation& invocation) {
-  const auto noun = ParseNoun(options.noun, {Noun::kTable, Noun::kAlias});
+  const auto noun = ParseNoun(options.noun, {Noun::kTable, Noun::kAlias, Noun::kNode});
   if (!noun.ok()) return noun.status();
-  const auto table = ParseTable(options.name);
-  if (!table.ok()) return table.status();
   const auto pool = invocation.Pool();
+  if (*noun == Noun::kNode) {
+    return pool.ok() ? DeleteNode(options, *pool, invocation.terminal) : pool.status();
+  }
+  const auto table = *noun == Noun::kAlias ? ParseAlias(options.name) : ParseTable(options.name);
+  if (!table.ok()) return table.status();
   if (!pool.ok()) return pool.status();
   if (*noun == Noun::kAlias) return DeleteAlias(options, *table, *pool, invocation.terminal);
   const auto answer = pool->Table(table->name, table->version);
@@ -92,8 +114,8 @@ absl::Status Delete(const DeleteOptions& options, const Invocation& invocation) 
 
 Action DeclareDelete(Options app) {
   auto options = std::make_shared<DeleteOptions>();
-  app.Word("NOUN", &options->noun, "table or alias");
-  app.Word("NAME", &options->name, "NAME@VERSION, NAME@ALIAS");
+  app.Word("NOUN", &options->noun, "table, alias or node");
+  app.Word("NAME", &options->name, "NAME@VERSION, NAME@ALIAS, node-2");
   app.Flag("-y,--yes", &options->yes, "Really delete");
   app.Flag("--dry-run", &options->dry_run, "Say what would be deleted, and delete nothing");
   app.Flag("--force", &options->force, "Even while clients hold the table open");

@@ -1,6 +1,7 @@
 // `describe table NAME@VERSION | node NAME | shard NAME@VERSION/INDEX`.
 #include <map>
 #include <memory>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -50,7 +51,7 @@ void PrintIdentity(const v1::GetTableResponse& answer, std::ostream& out) {
   const v1::Table& table = answer.table();
   FieldList fields;
   fields.Add("Name", FullName(table));
-  fields.Add("State", StateWord(table.state()));
+  fields.Add("State", StateWord(table, answer.shards_serving(), answer.shards_total()));
   if (!table.error().empty()) fields.Add("Error", table.error());
   fields.Add("UID", HexUid(table.uid()));
   fields.Add("Created", HumanTime(table.created_unix_ms()));
@@ -204,6 +205,12 @@ absl::Status DescribeShard(const PoolStub& pool, const std::string& name, Format
   if (!answer.ok()) return answer.status();
   const auto shards = pool.Shards(wanted->table.name, wanted->table.version);
   if (!shards.ok()) return shards.status();
+  const auto nodes = pool.Nodes();
+  if (!nodes.ok()) return nodes.status();
+  std::set<std::string> alive;
+  for (const v1::Node& node : nodes->nodes()) {
+    if (node.alive()) alive.insert(node.node());
+  }
   for (const auto& shard : *shards) {
     if (shard.shard() != wanted->shard.value()) continue;
     if (format != Format::kTable) {
@@ -222,8 +229,9 @@ absl::Status DescribeShard(const PoolStub& pool, const std::string& name, Format
     fields.Add("Rows", absl::StrCat(shard.rows(), " from row ", shard.first_row()));
     fields.Add("Size", RoundSize(shard.stored_bytes()));
     for (const auto& replica : shard.replicas()) {
-      fields.Add("Replica", absl::StrCat(replica.node(), ", ", TierWord(replica.tier()), ", ",
-                                         StateWord(replica.state())));
+      fields.Add("Replica",
+                 absl::StrCat(replica.node(), alive.contains(replica.node()) ? "" : " (dead)", ", ",
+                              TierWord(replica.tier()), ", ", StateWord(replica.state())));
     }
     fields.Print(terminal.out);
     return absl::OkStatus();

@@ -50,7 +50,7 @@ absl::StatusOr<Explanation> Explain(const PoolStub& pool, const TableRecord& tab
   explanation.tokens = std::move(tokens);
   const TokenSpan span{explanation.tokens, {}, {}, {}};
   auto trace = (*addressing)->Explain(span);
-  if (!trace.ok()) return trace.status();
+  if (!trace.ok()) return TokensError(trace.status());
   explanation.trace = *std::move(trace);
   const std::size_t columns = (*addressing)->columns();
   std::vector<RowId> rows(explanation.tokens.size() * columns);

@@ -41,12 +41,7 @@ std::string DataDir(const LocalOptions& options) {
 
 absl::StatusOr<LocalPoolRequest> Request(const LocalOptions& options) {
   LocalPoolRequest request;
-  if (options.up->Given("--nodes")) {
-    if (options.nodes < 1 || options.nodes > 64) {
-      return UsageError(absl::StrCat("--nodes is ", options.nodes, "; a local pool has 1 to 64"));
-    }
-    request.nodes = options.nodes;
-  }
+  if (options.up->Given("--nodes")) request.nodes = options.nodes;
   if (!options.memory.empty()) {
     const auto memory = ParseSize(options.memory);
     if (!memory.ok())
@@ -80,8 +75,14 @@ absl::Status Up(const LocalOptions& options, const Invocation& invocation) {
   if (!pool.ok()) return pool.status();
   if (const absl::Status status = pool->Configure(*request); !status.ok()) return status;
   const auto report = StartAndAwait(*pool, *limit, invocation.terminal);
-  if (!report.ok()) return report.status();
+  if (!report.ok()) {
+    pool->TakeBack();
+    return report.status();
+  }
   const std::string& endpoint = pool->settings().endpoint;
+  if (!pool->taken().empty()) {
+    invocation.terminal.err << pool->taken() << " is taken, using " << endpoint << '\n';
+  }
   if (auto status = WriteContext({endpoint, pool->data_dir()}); !status.ok()) return status;
   if (report->started.empty()) {
     invocation.terminal.err << "the local pool was running already: " << pool->settings().nodes
@@ -170,8 +171,9 @@ absl::Status Status(const LocalOptions& options, const Invocation& invocation) {
   } else {
     PrintViews(views, *format == Format::kWide, terminal);
   }
-  bool well = true;
+  bool well = true, stopped = true;
   for (const DaemonView& view : views) {
+    stopped = stopped && view.state == "stopped";
     if (view.state == "running") continue;
     well = false;
     if (view.state != "dead") continue;
@@ -179,8 +181,17 @@ absl::Status Status(const LocalOptions& options, const Invocation& invocation) {
                  << " is gone; its log is " << view.daemon.log << '\n';
   }
   if (well) return absl::OkStatus();
-  terminal.err << "`engramctl local up` repairs it\n";
+  terminal.err << (stopped ? "the pool is stopped: `engramctl local up` starts it\n"
+                           : "`engramctl local up` repairs it\n");
   return AlreadyReported(absl::StatusCode::kInternal);
+}
+
+// Where no pool is the current one, that of the default directory is, if it runs.
+void ReturnToDefaultPool() {
+  const auto pool = LocalPool::Peek(DefaultDataDir());
+  if (!absl::IsNotFound(ReadContext().status()) || !pool.ok()) return;
+  if (!pool->Daemons().front().running) return;
+  (void)WriteContext({pool->settings().endpoint, pool->data_dir()});
 }
 
 absl::Status Down(const LocalOptions& options, const Invocation& invocation) {
@@ -199,12 +210,18 @@ absl::Status Down(const LocalOptions& options, const Invocation& invocation) {
                             << '\n';
     return absl::OkStatus();
   }
+  const std::vector<LocalDaemon> daemons = pool->Daemons();
+  const bool ran = std::any_of(daemons.begin(), daemons.end(), [](const LocalDaemon& daemon) {
+    return daemon.process.has_value();
+  });
   if (const absl::Status status = pool->Stop(*grace); !status.ok()) return status;
   ForgetContext(pool->data_dir());
+  ReturnToDefaultPool();
   if (options.purge) {
     if (const absl::Status status = pool->Purge(); !status.ok()) return status;
   }
-  invocation.terminal.err << "stopped the pool at " << pool->settings().endpoint
+  invocation.terminal.err << (ran ? "stopped the pool at " : "was stopped already: the pool at ")
+                          << pool->settings().endpoint
                           << (options.purge ? "; removed " : "; its state stays in ")
                           << pool->data_dir() << '\n';
   return absl::OkStatus();
@@ -217,7 +234,7 @@ Action DeclareLocal(Options app) {
   Options up = app.Subcommand("up", "Start the pool, or repair it: what runs is left alone");
   Options status = app.Subcommand("status", "Show every process of the pool");
   Options down = app.Subcommand("down", "Stop the pool; tables come back with the next `up`");
-  up.Number("--nodes", &options->nodes, "Pool nodes (3)");
+  up.Number("--nodes", &options->nodes, "Pool nodes (3)", 1u, 64u);
   up.Text("--memory-per-node", &options->memory, "Table memory of each node (1GiB)");
   up.Text("--fabric", &options->fabric,
           "auto, or some of mapped, stream, ofi, ucx with commas (auto)");

@@ -77,7 +77,7 @@ absl::Status AwaitDrained(const PoolStub& pool, const std::string& name, Duratio
     for (const v1::Node& node : nodes->nodes()) {
       if (node.node() != name) continue;
       const std::string state = StateWord(node);
-      if (state == "Drained") return absl::OkStatus();
+      if (state == "Drained" || state == "Stopped") return absl::OkStatus();
       if (std::chrono::steady_clock::now() - start >= limit) {
         return absl::DeadlineExceededError(absl::StrCat(
             "node ", name, " is ", state, " with ",

@@ -47,8 +47,8 @@ void SaySummary(const v1::GetPlanResponse& plan, const Terminal& terminal) {
           ? "nothing to move"
           : absl::StrCat(plan.steps_total(), " steps, ", RoundSize(plan.bytes_total())),
       plan.steps_later() == 0 ? "" : absl::StrCat(", ", plan.steps_later(), " more later"),
-      "; highest load ", LoadPercent(plan.load_now()), ", then ", LoadPercent(plan.load_after()),
-      ", no less than ", LoadPercent(plan.load_bound()), "\n");
+      "; highest load of a node now ", LoadPercent(plan.load_now()), ", after the plan ",
+      LoadPercent(plan.load_after()), ", lower bound ", LoadPercent(plan.load_bound()), "\n");
   for (const std::string& unmet : plan.unmet()) terminal.err << "unmet: " << unmet << '\n';
 }
 

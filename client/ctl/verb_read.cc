@@ -57,7 +57,7 @@ absl::StatusOr<std::vector<RowId>> RowsByTokens(const client::Table& table,
   const std::size_t columns = addressing->columns();
   std::vector<RowId> all(tokens.size() * columns);
   if (auto status = addressing->Rows({tokens, {}, {}, {}}, all); !status.ok()) {
-    return UsageError(absl::StrCat("--tokens: ", status.message()));
+    return TokensError(status);
   }
   std::vector<RowId> rows;
   for (std::size_t column = 0; column < columns; ++column) {
@@ -86,7 +86,10 @@ absl::StatusOr<std::vector<RowId>> RowsOf(const ReadOptions& wanted, const clien
 // What can be refused before the pool is asked.
 absl::Status CheckWords(const ReadOptions& wanted) {
   if (const auto noun = ParseNoun(wanted.noun, {Noun::kTable}); !noun.ok()) return noun.status();
-  if (wanted.rows.empty() == wanted.tokens.empty()) {
+  if (!wanted.rows.empty() && !wanted.tokens.empty()) {
+    return UsageError("--rows and --tokens both say which rows: give only one of them");
+  }
+  if (wanted.rows.empty() && wanted.tokens.empty()) {
     return UsageError("say which rows: give --rows 0,5,7 or --tokens 22898,19737,270");
   }
   if (!wanted.rows.empty()) return ParseRows("--rows", wanted.rows).status();

@@ -28,7 +28,7 @@ absl::StatusOr<std::string> VersionOf(const TableName& alias, const std::string&
 
 absl::Status Set(const SetOptions& options, const Invocation& invocation) {
   if (const auto noun = ParseNoun(options.noun, {Noun::kAlias}); !noun.ok()) return noun.status();
-  const auto alias = ParseTable(options.name);
+  const auto alias = ParseAlias(options.name);
   if (!alias.ok()) return alias.status();
   const auto version = VersionOf(*alias, options.version);
   if (!version.ok()) return version.status();

@@ -1,6 +1,8 @@
 // `budget tenant NAME ROWS`, `grant table NAME --tenant T`, `revoke client TENANT/NAME`,
 // `revoke table NAME --tenant T`, `restore client TENANT/NAME`, `rollback alias NAME@ALIAS`.
+#include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -29,6 +31,17 @@ absl::Status Say(const Invocation& invocation, bool dry_run, const absl::Status&
   return absl::OkStatus();
 }
 
+// Nothing where no table, client, budget, grant or revocation names it.
+absl::StatusOr<std::optional<v1::Tenant>> FindTenant(const PoolStub& pool,
+                                                     const std::string& name) {
+  const auto tenants = pool.Tenants();
+  if (!tenants.ok()) return tenants.status();
+  for (const v1::Tenant& tenant : tenants->tenants()) {
+    if (tenant.name() == name) return tenant;
+  }
+  return std::optional<v1::Tenant>();
+}
+
 absl::Status Budget(const TenantWords& words, const Invocation& invocation) {
   if (const auto noun = ParseNoun(words.noun, {Noun::kTenant}); !noun.ok()) return noun.status();
   v1::SetTenantBudgetRequest request;
@@ -43,6 +56,10 @@ absl::Status Budget(const TenantWords& words, const Invocation& invocation) {
   request.set_tenant(words.name);
   request.set_budget_rows_per_second(rows);
   request.set_dry_run(words.dry_run);
+  if (const auto tenant = FindTenant(*pool, words.name); tenant.ok() && !tenant->has_value()) {
+    invocation.terminal.err << "note: no table and no client of tenant " << words.name
+                            << " is known yet; see `engramctl get tenants`\n";
+  }
   return Say(invocation, words.dry_run, pool->SetTenantBudget(request).status(),
              absl::StrCat("tenant/", words.name,
                           rows == 0 ? std::string(" has no budget")
@@ -65,35 +82,63 @@ absl::Status GrantOrRevokeTable(const TenantWords& words, bool withdraw,
                           words.name));
 }
 
-absl::Status RevokeOrRestore(const TenantWords& words, bool restore, const Invocation& invocation) {
+absl::StatusOr<v1::RevokeClientRequest> RevocationOf(const TenantWords& words, bool restore) {
   const std::size_t slash = words.name.find('/');
   if (slash == std::string::npos) {
     return UsageError(absl::StrCat("a client is TENANT/NAME, as its certificate says it; \"",
                                    words.name, "\" is not"));
   }
-  const auto pool = invocation.Pool();
-  if (!pool.ok()) return pool.status();
   v1::RevokeClientRequest request;
   *request.mutable_caller() = NewCaller();
   request.set_tenant(words.name.substr(0, slash));
   request.set_client(words.name.substr(slash + 1));
   request.set_restore(restore);
   request.set_dry_run(words.dry_run);
-  return Say(invocation, words.dry_run, pool->RevokeClient(request).status(),
+  return request;
+}
+
+absl::Status RevokeClient(const TenantWords& words, const Invocation& invocation) {
+  const auto request = RevocationOf(words, false);
+  if (!request.ok()) return request.status();
+  const auto pool = invocation.Pool();
+  if (!pool.ok()) return pool.status();
+  const auto answer = pool->RevokeClient(*request);
+  const auto credentials = invocation.Credentials();
+  const bool proven = credentials.ok() && *credentials != nullptr;
+  if (answer.ok() && !proven) {
+    invocation.terminal.err << "WARNING: this pool has no TLS, so the names of clients are not "
+                               "proven and nothing ends: the revocation is kept for when it has "
+                               "certificates (docs/security.md)\n";
+  }
+  return Say(invocation, words.dry_run, answer.status(),
+             absl::StrCat("client/", words.name, " revoked", proven ? ": its sessions end" : ""));
+}
+
+absl::Status RestoreClient(const TenantWords& words, const Invocation& invocation) {
+  const auto request = RevocationOf(words, true);
+  if (!request.ok()) return request.status();
+  const auto pool = invocation.Pool();
+  if (!pool.ok()) return pool.status();
+  const auto tenant = FindTenant(*pool, request->tenant());
+  if (!tenant.ok()) return tenant.status();
+  const bool revoked =
+      tenant->has_value() && std::count((*tenant)->revoked_clients().begin(),
+                                        (*tenant)->revoked_clients().end(), request->client()) > 0;
+  return Say(invocation, words.dry_run, pool->RevokeClient(*request).status(),
              absl::StrCat("client/", words.name,
-                          restore ? " may come back" : " revoked: its sessions end"));
+                          revoked ? " may come back" : " was not revoked: nothing changes"));
 }
 
 absl::Status Revoke(const TenantWords& words, const Invocation& invocation) {
   const auto noun = ParseNoun(words.noun, {Noun::kClient, Noun::kTable});
   if (!noun.ok()) return noun.status();
   return *noun == Noun::kTable ? GrantOrRevokeTable(words, true, invocation)
-                               : RevokeOrRestore(words, false, invocation);
+                               : RevokeClient(words, invocation);
 }
 
 absl::Status Rollback(const TenantWords& words, const Invocation& invocation) {
   if (const auto noun = ParseNoun(words.noun, {Noun::kAlias}); !noun.ok()) return noun.status();
-  const auto alias = ParseTable(words.name);
+  const auto alias = ParseAlias(words.name);
   if (!alias.ok()) return alias.status();
   const auto pool = invocation.Pool();
   if (!pool.ok()) return pool.status();
@@ -145,7 +190,7 @@ Action DeclareRestore(Options app) {
   const auto words = Declare(app, "client", "TENANT/NAME, as its certificate says it");
   return [words](const Invocation& invocation) {
     const auto noun = ParseNoun(words->noun, {Noun::kClient});
-    return noun.ok() ? RevokeOrRestore(*words, true, invocation) : noun.status();
+    return noun.ok() ? RestoreClient(*words, invocation) : noun.status();
   };
 }
 

@@ -41,10 +41,12 @@ constexpr std::array kVerbs = {
          "engramctl explain table small@1 --tokens 22898,19737,270\n"
          "engramctl explain table small@1 --tokens 22898,19737,270 -o json",
          DeclareExplain},
-    Verb{"delete", "Delete a table; its memory is freed when no reader needs it any more",
+    Verb{"delete",
+         "Delete a table (its memory is freed when no reader needs it), an alias or a dead node",
          "engramctl delete table small@1 --dry-run\n"
          "engramctl delete table small@1 --yes\n"
-         "engramctl delete alias small@live --yes",
+         "engramctl delete alias small@live --yes\n"
+         "engramctl delete node node-2 --yes",
          DeclareDelete},
     Verb{"set", "Let an alias name a version; engines adopt it between steps",
          "engramctl set alias deepseek-v4.1@live 2\n"

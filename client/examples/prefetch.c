@@ -12,6 +12,10 @@ static void check(engram_status status, const char* what) {
 int main(int argc, char** argv) {
   static const int64_t text[] = {22898, 19737, 270, 9327, 1494, 112253};
   enum { kTokens = 6, kLookback = 3 };
+  if (argc != 3) {
+    fprintf(stderr, "usage: %s HOST:PORT NAME@VERSION\n", argv[0]);
+    return 2;
+  }
   engram_pool_options pool_options = {.struct_size = sizeof pool_options, .endpoints = argv[1]};
   engram_prefetcher_options options = {.struct_size = sizeof options, .poller = 1};
   engram_layout layout = {.struct_size = sizeof layout, .max_tokens = 64};
@@ -21,7 +25,6 @@ int main(int argc, char** argv) {
   engram_prefetcher* steps;
   engram_destination destination;
   uint32_t slots[2];
-  if (argc != 3) return 2;
   check(engram_pool_open(&pool_options, &pool), "open the pool");
   check(engram_table_open(pool, argv[2], NULL, &table), "open the table");
   check(engram_prefetcher_open(table, &options, &steps), "open the prefetcher");

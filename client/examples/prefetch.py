@@ -3,6 +3,8 @@ import sys
 
 import engram_pool
 
+if len(sys.argv) != 3:
+    sys.exit(__doc__)
 pool = engram_pool.connect(sys.argv[1])
 table = pool.table(sys.argv[2])  # or NAME@ALIAS: table.pending tells of a new version, table.adopt() goes over to it
 layout = table.layout(max_tokens=64, split=True)  # a block a layer; values [64, columns, 256], scales [64, columns, 8]

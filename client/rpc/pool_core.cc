@@ -332,6 +332,10 @@ absl::Status PoolCore::AwaitRoutes(const std::string& name, const RouteBoard& bo
     if (!node.open)
       absl::StrAppend(&why, "; node ", node.node.name, " at ", node.endpoint, ": ",
                       node.last_error.ok() ? "no answer yet" : node.last_error.message());
+    if (node.open && options_.fabric && node.fabrics.empty() && node.unreachable.empty())
+      absl::StrAppend(&why, "; node ", node.node.name, " does not serve ",
+                      std::string(Name(*options_.fabric)),
+                      ": start it with --fabrics that have it");
     for (const std::string& reason : node.unreachable)
       absl::StrAppend(&why, "; node ", node.node.name, " over ", reason);
   }

@@ -191,7 +191,8 @@ class SettingsLoader {
       if (equals != std::string::npos) {
         value = argument.substr(equals + 1);
       } else if (setting != nullptr && setting->type == SettingType::kBool) {
-        value = "true";
+        const bool word = i + 1 < arguments.size() && ParseBool(arguments[i + 1]).ok();
+        value = word ? arguments[++i] : "true";
       } else if (i + 1 < arguments.size()) {
         value = arguments[++i];
       } else {
@@ -425,6 +426,12 @@ std::variant<Settings, int> LoadSettingsOrExit(const Program& program, int argc,
   if (!settings.ok()) {
     err << program.name << ": " << settings.status().message() << "\n";
     return 2;
+  }
+  if (check && program.check) {
+    if (const absl::Status good = program.check(*settings); !good.ok()) {
+      err << program.name << ": " << good.message() << "\n";
+      return 2;
+    }
   }
   if (print) out << settings->Print();
   if (print || check) return 0;

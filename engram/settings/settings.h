@@ -45,11 +45,15 @@ struct Setting {
                       std::string max = "");
 };
 
+class Settings;
+
 struct Program {
   std::string name;   // "engram-placement"
   std::string about;  // one sentence for --help
   std::string version;
   std::vector<Setting> settings;
+  // What --check-config looks at besides each setting by itself; may look at the machine.
+  std::function<absl::Status(const Settings&)> check = nullptr;
 };
 
 // Returns the value of an environment variable, or nothing. Production: FromEnvironment.

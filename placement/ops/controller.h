@@ -80,8 +80,9 @@ struct TenantRequest {
   bool dry_run = false;
 };
 
-// What a node is wanted for. A drain moves its replicas away; an uncordon ends a drain, too.
-enum class NodeIntent : std::uint8_t { kCordon, kUncordon, kDrain };
+// What a node is wanted for. A drain moves its replicas away; an uncordon ends a drain, too. A
+// deleted node is forgotten: it must be dead and empty.
+enum class NodeIntent : std::uint8_t { kCordon, kUncordon, kDrain, kDelete };
 struct IntentRequest {
   CallerId caller;
   NodeId node;

@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "engram/identity.h"
 #include "placement/ops/ops.h"
 
 namespace engram::placement {
@@ -111,6 +112,11 @@ void LoadTable(Core& core, CallId call, const LoadRequest& request) {
     core.actions.push_back(Answer{call, std::move(table)});
   };
   if (absl::Status valid = request.options.Validate(); !valid.ok()) return answer(valid);
+  if (!IsIdentityName(TenantOr(request.caller.tenant))) {
+    return answer(absl::InvalidArgumentError(
+        absl::StrCat("tenant \"", request.caller.tenant,
+                     "\" is not 1 to 253 letters, digits and \"._-\"; give another --tenant")));
+  }
   const auto before = LookBack(core, request);
   if (!before.ok()) return answer(before.status());
   if (before->has_value()) return answer(**before);

@@ -27,7 +27,7 @@ void InspectionEnded(Core& core, std::size_t index, absl::StatusOr<Inspection> f
 void InspectElsewhere(Core& core, std::size_t index, const absl::Status& why);
 // delete_table.cc
 void DeleteTable(Core& core, CallId call, const DeleteRequest& request);
-// node_intent.cc: cordon, uncordon, drain.
+// node_intent.cc: cordon, uncordon, drain, delete.
 void SetNodeIntent(Core& core, CallId call, const IntentRequest& request);
 // move_shard.cc
 void MoveShard(Core& core, CallId call, const MoveRequest& request);

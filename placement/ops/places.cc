@@ -106,14 +106,10 @@ class Evacuator {
       return;
     }
     if (one.needs_place) {
-      const std::optional<TierOfNode> to = Choose(one);
+      bool full = false;
+      const std::optional<TierOfNode> to = Choose(one, &full);
       if (!to) {
-        out_.waiting.try_emplace(
-            one.move.from,
-            absl::StrCat("waits: shard ", one.move.shard.shard.value(), " of table ",
-                         state_.FindTable(one.move.shard.table)->record.name.Full(),
-                         " needs a node in another failure domain than its other copies with ",
-                         RoundSize(BytesOf(one.move.shard)), " free; start one, or uncordon one"));
+        out_.waiting.try_emplace(one.move.from, WhyWaits(one.move.shard, full));
         return;
       }
       one.move.to = to->first;
@@ -124,7 +120,20 @@ class Evacuator {
     out_.moves.push_back(std::move(one.move));
   }
 
-  std::optional<TierOfNode> Choose(const Wanting& wanting) {
+  std::string WhyWaits(const ShardKey& shard, bool full) const {
+    const std::string size = RoundSize(BytesOf(shard));
+    return absl::StrCat(
+        "waits: shard ", shard.shard.value(), " of table ",
+        state_.FindTable(shard.table)->record.name.Full(),
+        full ? absl::StrCat(" needs ", size,
+                            ", and no node that may have it has so much free; start "
+                            "one, or delete a table")
+             : absl::StrCat(" needs a node in a failure domain without a copy of it, with ", size,
+                            " free; start one, or uncordon one"));
+  }
+
+  // `full`: where there is none, some node lacks nothing but room.
+  std::optional<TierOfNode> Choose(const Wanting& wanting, bool* full) {
     const MoveRecord& move = wanting.move;
     const TableEntry& table = *state_.FindTable(move.shard.table);
     const std::map<NodeId, std::uint64_t>& held = Held(table);
@@ -136,10 +145,14 @@ class Evacuator {
     std::optional<TierOfNode> best;
     for (const auto& [place, free] : free_) {
       const auto& [node, tier] = place;
-      if (free < BytesOf(move.shard) || taken.contains(DomainIn(state_, node))) continue;
+      if (taken.contains(DomainIn(state_, node))) continue;
       if (!table.record.options.MayUse(tier)) continue;
       if (state_.FindReplica(move.shard, node) != nullptr) continue;
       if (most != 0 && held.size() >= most && !held.contains(node)) continue;
+      if (free < BytesOf(move.shard)) {
+        *full = true;
+        continue;
+      }
       if (!best || Better(held, wanting.like, place, *best)) best = place;
     }
     return best;

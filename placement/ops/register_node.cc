@@ -1,4 +1,5 @@
 #include "absl/strings/str_cat.h"
+#include "engram/identity.h"
 #include "placement/ops/ops.h"
 
 namespace engram::placement {
@@ -12,6 +13,12 @@ void Refuse(Core& core, LinkId link, absl::Status why) {
 }
 
 absl::Status CheckHello(const NodeHello& hello) {
+  if (!IsIdentityName(hello.node.name)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the node id \"", hello.node.name,
+                     "\" is not 1 to 253 letters, digits and \"._-\"; give "
+                     "another --node-id"));
+  }
   if (hello.process_nonce.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat("node ", hello.node.name, " says hello without a process nonce"));
@@ -187,7 +194,7 @@ void ReconsiderNewcomers(Core& core, const NodeId& node) {
            absl::AlreadyExistsError(
                absl::StrCat("another process of node ", node.name, " is alive at ",
                             core.state().FindNode(node)->endpoint,
-                            "; stop it first, or start this one with another --node")));
+                            "; stop it first, or start this one with another --node-id")));
   }
 }
 

@@ -11,6 +11,11 @@ absl::StatusOr<const TableEntry*> TargetOf(const Core& core, const AliasRequest&
   if (core.state().FindTable(request.alias) != nullptr)
     return absl::AlreadyExistsError(absl::StrCat(
         request.alias.Full(), " is a table of its own; choose a word that no version has"));
+  const std::string& word = request.alias.version;
+  if (word.find_first_not_of("0123456789") == std::string::npos)
+    return absl::InvalidArgumentError(absl::StrCat(
+        request.alias.Full(),
+        " reads like a version, and a later version could not have that name; choose a word"));
   const TableName name{request.alias.name, request.version};
   const TableEntry* table = core.state().FindTable(name);
   if (table == nullptr)

@@ -1,6 +1,7 @@
 #include "placement/plan/planner.h"
 
 #include <algorithm>
+#include <set>
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
@@ -50,6 +51,14 @@ absl::Status DoesNotFit(const PlanState& state) {
   std::sort(nodes.begin(), nodes.end(), [](const PlanNode* a, const PlanNode* b) {
     return std::tie(a->id, a->tier) < std::tie(b->id, b->tier);
   });
+  std::set<std::string> domains;
+  for (const PlanNode* node : nodes) domains.insert(DomainOf(node->id, node->failure_domain));
+  if (!nodes.empty() && domains.size() < table.replicas) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        "table ", table.name.Full(), " does not fit: its ", table.replicas,
+        " replicas need as many failure domains, and the alive nodes that it may use are in ",
+        domains.size(), "; start nodes in others, or lower --replicas"));
+  }
   std::string free;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
     if (i == kShownNodes) {

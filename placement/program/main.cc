@@ -48,10 +48,11 @@ int main(int argc, char** argv) {
     fprintf(stderr, "engram-placement: %s\n", std::string(server.status().message()).c_str());
     return absl::IsInvalidArgument(server.status()) ? 2 : 1;
   }
+  const int metrics = (*server)->metrics_port();
   SayLine("engram-placement " + std::string(engram::Version()) + " listens on port " +
-          std::to_string((*server)->port()) + ", metrics on port " +
-          std::to_string((*server)->metrics_port()) + ", state in " +
-          (*server)->loop().store_name());
+          std::to_string((*server)->port()) + " of " + (*server)->host() + ", " +
+          (metrics == 0 ? "no metrics" : "metrics on port " + std::to_string(metrics)) +
+          ", state in " + (*server)->loop().store_name());
   int taken = 0;
   sigwait(&signals, &taken);
   (*server)->Stop();

@@ -1,5 +1,6 @@
 #include "placement/rpc/pool_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -54,6 +55,23 @@ const TableEntry* FindAny(const ClusterState& state, const TableName& name) {
     if (table->record.name == name) return table.get();
   }
   return nullptr;
+}
+
+// Shards with a serving replica on a node that is alive.
+std::uint64_t ShardsServed(const ClusterState& state, const TableEntry& table) {
+  const auto dead = [](const auto& node) { return !node.second->alive; };
+  if (std::none_of(state.nodes.begin(), state.nodes.end(), dead)) {
+    return table.counts().shards_serving;
+  }
+  std::uint64_t served = 0;
+  for (const auto& chunk : table.chunks) {
+    for (const auto& replicas : chunk->map.shards) {
+      served += std::any_of(replicas.begin(), replicas.end(), [&](const MapReplica& replica) {
+        return replica.state == ReplicaState::kServing && state.IsAlive(replica.node);
+      });
+    }
+  }
+  return served;
 }
 
 v1::ListShardsResponse ToWireShards(const TableEntry& table, std::size_t chunk) {
@@ -144,7 +162,7 @@ grpc::ServerUnaryReactor* PoolService::GetTable(grpc::CallbackServerContext* con
     return Finish(context, UnknownTable(*name));
   }
   *response->mutable_table() = wire::ToWire(table->record);
-  response->set_shards_serving(table->counts().shards_serving);
+  response->set_shards_serving(ShardsServed(*state, *table));
   response->set_shards_total(table->layout->shards());
   return Finish(context, absl::OkStatus());
 }
@@ -163,7 +181,7 @@ grpc::ServerUnaryReactor* PoolService::ListTables(grpc::CallbackServerContext* c
   for (const auto& [key, table] : sorted) {
     auto* to = response->add_tables();
     *to->mutable_table() = wire::ToWire(table->record);
-    to->set_shards_serving(table->counts().shards_serving);
+    to->set_shards_serving(ShardsServed(*state, *table));
     to->set_shards_total(table->layout->shards());
   }
   return Finish(context, absl::OkStatus());
@@ -181,6 +199,9 @@ grpc::ServerWriteReactor<v1::ListShardsResponse>* PoolService::ListShards(
     wanted = *std::move(name);
   }
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
+  if (const TableEntry* named = wanted ? state->FindAlias(*wanted) : nullptr) {
+    wanted = named->record.name;
+  }
   bool found = false;
   for (const auto& [uid, table] : state->tables) {
     if (wanted && table->record.name != *wanted) continue;

@@ -59,6 +59,9 @@ class PoolService final : public v1::PoolService::CallbackService {
   grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context,
                                       const v1::DrainNodeRequest* request,
                                       v1::DrainNodeResponse* response) override;
+  grpc::ServerUnaryReactor* DeleteNode(grpc::CallbackServerContext* context,
+                                       const v1::DeleteNodeRequest* request,
+                                       v1::DeleteNodeResponse* response) override;
   grpc::ServerUnaryReactor* MoveShard(grpc::CallbackServerContext* context,
                                       const v1::MoveShardRequest* request,
                                       v1::MoveShardResponse* response) override;

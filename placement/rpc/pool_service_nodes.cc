@@ -74,6 +74,7 @@ v1::Move ToWireMove(const ClusterState& state, const MoveRecord& move) {
 
 void Fill(const ClusterState&, const IntentReply&, v1::CordonNodeResponse*) {}
 void Fill(const ClusterState&, const IntentReply&, v1::UncordonNodeResponse*) {}
+void Fill(const ClusterState&, const IntentReply&, v1::DeleteNodeResponse*) {}
 void Fill(const ClusterState& state, const IntentReply& reply, v1::DrainNodeResponse* response) {
   for (const MoveRecord& move : reply.moves) *response->add_moves() = ToWireMove(state, move);
   response->set_moves_total(reply.moves.size() + reply.moves_more);
@@ -141,6 +142,12 @@ grpc::ServerUnaryReactor* PoolService::DrainNode(grpc::CallbackServerContext* co
                                                  const v1::DrainNodeRequest* request,
                                                  v1::DrainNodeResponse* response) {
   return SetIntent(loop_, context, *request, NodeIntent::kDrain, response);
+}
+
+grpc::ServerUnaryReactor* PoolService::DeleteNode(grpc::CallbackServerContext* context,
+                                                  const v1::DeleteNodeRequest* request,
+                                                  v1::DeleteNodeResponse* response) {
+  return SetIntent(loop_, context, *request, NodeIntent::kDelete, response);
 }
 
 grpc::ServerUnaryReactor* PoolService::MoveShard(grpc::CallbackServerContext* context,

@@ -1,6 +1,11 @@
 #include "placement/rpc/program.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "absl/strings/match.h"
@@ -26,6 +31,15 @@ absl::Status CheckTimes(const Settings& settings) {
   return absl::InvalidArgumentError(absl::StrCat(
       "setting dead_after = ", FormatDuration(dead), " is below twice heartbeat_every = ",
       FormatDuration(every), ": one late heartbeat would kill a node; raise --dead-after"));
+}
+
+// The folder must be there; the file need not be.
+absl::Status CheckStateFile(const std::string& path) {
+  const std::string folder = std::filesystem::absolute(path).parent_path();
+  if (access(folder.c_str(), W_OK | X_OK) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("setting state_file = ", path, ": no file can be made in ", folder, " (",
+                   std::strerror(errno), "); make it, or give another --state-file"));
 }
 
 PlanLimits LimitsOf(const Settings& settings) {
@@ -173,10 +187,26 @@ Program WithoutLists() {
       }};
 }
 
+// What --check-config looks at.
+absl::Status CheckSettings(const Settings& settings) {
+  if (absl::Status times = CheckTimes(settings); !times.ok()) return times;
+  const auto credentials =
+      wire::Credentials::Open(wire::TlsFilesFrom(settings), {Role::kController});
+  if (!credentials.ok()) return credentials.status();
+  const bool insecure = settings.Bool("insecure_listen") || *credentials != nullptr;
+  for (const char* key : {"listen", "metrics_listen"}) {
+    if (settings.Text(key).empty()) continue;
+    if (absl::Status ok = wire::CheckListen(settings.Text(key), insecure); !ok.ok()) return ok;
+  }
+  return settings.Text("store") == "etcd" ? AddressOf(settings).status()
+                                          : CheckStateFile(settings.Text("state_file"));
+}
+
 }  // namespace
 
 Program PlacementProgram() {
   Program program = WithoutLists();
+  program.check = CheckSettings;
   for (const std::vector<Setting>& list : {EtcdSettings(), wire::TlsSettings()}) {
     program.settings.insert(program.settings.end(), list.begin(), list.end());
   }
@@ -193,6 +223,7 @@ absl::StatusOr<std::unique_ptr<PlacementServer>> PlacementServer::Start(
   if (absl::Status ok = wire::CheckListen(settings.Text("listen"), insecure); !ok.ok()) return ok;
   wire::WarnIfInsecure(settings.Text("listen"), *credentials, say);
   std::unique_ptr<PlacementServer> server(new PlacementServer);
+  server->host_ = settings.Text("listen").substr(0, settings.Text("listen").rfind(':'));
   server->heat_ = std::make_unique<HeatBoard>(settings.Time("heat_half_life"));
   // A process that misses three reports is gone.
   server->open_ = std::make_unique<OpenTables>(3 * settings.Time("heat_report_every") +

@@ -32,6 +32,7 @@ class PlacementServer {
   // Ends streams and calls, then the threads; the state is durable at any moment. Idempotent.
   void Stop();
 
+  const std::string& host() const { return host_; }  // where it listens
   int port() const { return grpc_->port(); }
   int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }  // 0: none
   const ControllerLoop& loop() const { return *loop_; }
@@ -46,6 +47,7 @@ class PlacementServer {
   absl::Status OpenOnEtcd(const Settings& settings,
                           const std::function<void(const std::string&)>& say);
 
+  std::string host_;
   std::unique_ptr<HeatBoard> heat_;
   std::unique_ptr<OpenTables> open_;
   LeaderLease lease_;

@@ -59,6 +59,10 @@ class Applier {
       const NodeId id = node.id;
       next_->nodes[id] = std::make_shared<const NodeRecord>(std::move(node));
     }
+    for (const NodeId& id : change.nodes_removed) {
+      next_->nodes.erase(id);
+      next_->live.erase(id);
+    }
     for (TokenMap& map : change.token_maps) {
       std::string digest = Digest(map);
       next_->token_maps[std::move(digest)] = std::make_shared<const TokenMap>(std::move(map));
@@ -127,6 +131,7 @@ MapDelta DeltaOf(const Change& change, Epoch from, Epoch to) {
   delta.from = from;
   delta.to = to;
   for (const NodeRecord& node : change.nodes) delta.nodes.push_back(ToMapNode(node));
+  delta.nodes_removed = change.nodes_removed;
   for (const StoredTable& table : change.tables) delta.tables.push_back(ToMapTable(table.record));
   delta.tables_removed = change.tables_removed;
   delta.chunks = change.chunks;
@@ -346,6 +351,7 @@ absl::StatusOr<std::vector<Registry::Write>> Registry::Writes(const Change& chan
     writes.push_back({ChunkKey(chunk.table, chunk.chunk), Encode(chunk)});
   }
   for (const NodeRecord& node : change.nodes) writes.push_back({NodeKey(node.id), Encode(node)});
+  for (const NodeId& node : change.nodes_removed) writes.push_back({NodeKey(node), std::nullopt});
   for (const TenantRecord& tenant : change.tenants) {
     writes.push_back({TenantKey(tenant.name),
                       IsEmpty(tenant) ? std::nullopt : std::optional<std::string>(Encode(tenant))});

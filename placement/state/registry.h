@@ -27,6 +27,7 @@ struct Change {
     std::vector<std::uint64_t> sums;  // one per shard of the table
   };
   std::vector<NodeRecord> nodes;
+  std::vector<NodeId> nodes_removed;  // no replica is theirs
   std::vector<StoredTable> tables;
   std::vector<TableUid> tables_removed;
   std::vector<StoredTable> deletes_remembered;  // at most kRememberedDeletes are kept
@@ -39,7 +40,8 @@ struct Change {
   std::optional<Incarnation> last_incarnation;
   // Readers of the map see no difference.
   bool empty() const {
-    return nodes.empty() && tables.empty() && tables_removed.empty() && chunks.empty();
+    return nodes.empty() && nodes_removed.empty() && tables.empty() && tables_removed.empty() &&
+           chunks.empty();
   }
   bool nothing() const {
     return empty() && moves.empty() && moves_removed.empty() && tenants.empty();

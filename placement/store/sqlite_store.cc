@@ -1,6 +1,7 @@
 #include "placement/store/sqlite_store.h"
 
 #include <sqlite3.h>
+#include <unistd.h>
 
 #include "absl/strings/str_cat.h"
 
@@ -144,6 +145,12 @@ absl::Status SqliteStore::CreateSchema() {
 absl::Status SqliteStore::Error(int code) const {
   const std::string what =
       absl::StrCat("state file ", path_, ": ", db_ == nullptr ? "" : sqlite3_errmsg(db_));
+  // SQLite says of it what of a broken disk.
+  if (access(path_.c_str(), F_OK) == 0 && access(path_.c_str(), W_OK) != 0) {
+    return absl::PermissionDeniedError(
+        absl::StrCat("state file ", path_, " is not writable by this user (uid ", geteuid(),
+                     "); run as its owner, or give another --state-file"));
+  }
   switch (code & 0xff) {
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(

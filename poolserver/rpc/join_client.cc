@@ -58,7 +58,7 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
                     [self = shared_from_this()] { self->ReadMore(); });
         return;
       }
-      why_ = std::string(message.status().message());
+      why_ = message.status();
       call_.TryCancel();
     }
     {
@@ -79,13 +79,14 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
   }
 
   void OnDone(const grpc::Status& status) override {
-    if (why_.empty())
-      why_ = status.ok() ? "the controller ended the stream" : status.error_message();
+    if (why_.ok())
+      why_ = status.ok() ? absl::UnavailableError("the controller ended the stream")
+                         : wire::FromGrpc(status);
     done_.Notify();
   }
 
   // Why the stream ended.
-  std::string Wait() {
+  absl::Status Wait() {
     done_.WaitForNotification();
     return why_;
   }
@@ -96,7 +97,7 @@ class JoinStream final : public grpc::ClientBidiReactor<v1::JoinRequest, v1::Joi
   NodeLoop* const loop_;
   grpc::ClientContext call_;
   v1::JoinResponse in_;
-  std::string why_;
+  absl::Status why_;
   absl::Notification done_;
 
   Mutex mutex_;
@@ -146,7 +147,7 @@ void JoinClient::Run() {
   bool said_lost = false;
   do {
     const Instant started = SystemClock::Get().Now();
-    const std::string why = Carry();
+    const absl::Status why = Carry();
     // A stream that lasted was a good one: the next is tried soon.
     if (SystemClock::Get().Now() - started > kLongestPause) {
       pause = kFirstPause;
@@ -155,26 +156,30 @@ void JoinClient::Run() {
     if (!WaitUnlessStopped(Duration::zero())) return;
     if (!said_lost) {
       said_lost = true;
-      say_(absl::StrCat("no controller at ", controller_, ": ", why,
-                        "; trying again, read sessions go on"));
+      // What it answered is no absence: the node's own log says how it goes on.
+      say_(absl::IsUnavailable(why)
+               ? absl::StrCat("no controller at ", controller_, ": ", why.message(),
+                              "; trying again, read sessions go on")
+               : absl::StrCat("the controller at ", controller_,
+                              " ended the stream: ", why.message()));
     }
     if (!WaitUnlessStopped(pause)) return;
     pause = std::min(pause * 2, longest);
   } while (true);
 }
 
-std::string JoinClient::Carry() {
+absl::Status JoinClient::Carry() {
   const wire::Controllers::One controller = controllers_.Current();
   std::unique_ptr<v1::NodeService::Stub> stub = v1::NodeService::NewStub(controller.channel);
   auto stream = std::make_shared<JoinStream>(loop_);
   {
     MutexLock lock(&mutex_);
-    if (stopping_) return "stopping";
+    if (stopping_) return absl::UnavailableError("stopping");
     stream_ = stream;
   }
   stream->Start(stub.get());
   loop_->Post(ControllerConnected{});
-  std::string why = stream->Wait();
+  absl::Status why = stream->Wait();
   {
     MutexLock lock(&mutex_);
     stream_.reset();
@@ -182,7 +187,7 @@ std::string JoinClient::Carry() {
   // The loop has forgotten this stream before the next one begins, so that nothing meant for one
   // is sent on the other.
   PostAndWait(ControllerLost{});
-  controllers_.Failed(controller, absl::UnavailableError(why));
+  controllers_.Failed(controller, absl::UnavailableError(why.message()));
   return why;
 }
 

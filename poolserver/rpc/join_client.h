@@ -38,7 +38,7 @@ class JoinClient {
  private:
   void Run();
   // Carries one stream from its start to its end.
-  std::string Carry();
+  absl::Status Carry();
   bool WaitUnlessStopped(Duration time);
   void PostAndWait(Event event);
 

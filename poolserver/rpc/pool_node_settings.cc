@@ -7,10 +7,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "engram/identity.h"
 #include "engram/settings/units.h"
 #include "engram/version.h"
 #include "poolserver/rpc/memory_settings.h"
 #include "poolserver/rpc/nvme_settings.h"
+#include "proto/controllers.h"
 #include "proto/tls_settings.h"
 
 namespace engram::poolserver {
@@ -116,7 +118,8 @@ Program PoolServerProgram() {
   Program program{"engram-poolserver",
                   "A pool node: holds shards of Engram tables in memory and serves their rows.",
                   std::string(Version()),
-                  {}};
+                  {},
+                  [](const Settings& settings) { return OptionsFrom(settings).status(); }};
   for (const auto& group : {IdentitySettings(), wire::TlsSettings(), MemorySettings(),
                             NvmeSettings(), FabricSettings()}) {
     program.settings.insert(program.settings.end(), group.begin(), group.end());
@@ -127,12 +130,15 @@ Program PoolServerProgram() {
 absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
   PoolNodeOptions out;
   out.node = NodeId{settings.Text("node_id")};
-  if (out.node.name.empty() || out.node.name.size() > 253) {
+  if (!IsIdentityName(out.node.name)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--node-id has ", out.node.name.size(),
-                     " characters; use 1 to 253, a host name for instance"));
+        absl::StrCat("--node-id \"", out.node.name,
+                     "\" is not 1 to 253 letters, digits and \"._-\"; a host name for instance"));
   }
   out.controller = settings.Text("controller");
+  if (absl::Status good = wire::Controllers::Check(out.controller); !good.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--controller ", good.message()));
+  }
   out.listen = settings.Text("listen");
   out.advertise = settings.Text("advertise");
   out.failure_domain = settings.Text("failure_domain");
@@ -154,6 +160,7 @@ absl::StatusOr<PoolNodeOptions> OptionsFrom(const Settings& settings) {
   out.loading.threads = static_cast<std::uint32_t>(settings.Integer("load_threads"));
   out.move_rate = settings.Size("move_rate");
   out.scrub_rate = settings.Size("scrub_rate");
+  if (absl::Status good = CheckFabrics(out.targets); !good.ok()) return good;
   out.targets.mappable = std::any_of(out.memory.begin(), out.memory.end(),
                                      [](const auto& tier) { return tier.devices.empty(); });
   return out;

@@ -165,6 +165,10 @@ absl::Status OpenOne(FabricKind kind, const TargetSettings& settings, OpenedTarg
 
 }  // namespace
 
+absl::Status CheckFabrics(const TargetSettings& settings) {
+  return WantedFabrics(settings).status();
+}
+
 absl::StatusOr<OpenedTargets> OpenTargets(const TargetSettings& settings) {
   auto kinds = WantedFabrics(settings);
   if (!kinds.ok()) return kinds.status();

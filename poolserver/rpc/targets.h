@@ -44,6 +44,8 @@ struct OpenedTargets {
   fabric::stream::StreamTarget* stream = nullptr;  // among `targets`; null when not asked for
 };
 
+// Whether they can be meant: known fabrics, mapped where there are devices.
+absl::Status CheckFabrics(const TargetSettings& settings);
 // Every fabric that was asked for, or an error that names the one that cannot be had.
 absl::StatusOr<OpenedTargets> OpenTargets(const TargetSettings& settings);
 

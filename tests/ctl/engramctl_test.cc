@@ -132,6 +132,13 @@ TEST_F(EngramctlTest, WrongWordsAreUsageErrors) {
   }
 }
 
+TEST_F(EngramctlTest, NumbersSayWhatTheyMayBe) {
+  EXPECT_TRUE(
+      Has(Run("local up --nodes abc").err, "--nodes: \"abc\" is not a whole number, 1 to 64"));
+  EXPECT_TRUE(Has(Run("local up --port 99999").err, "not a whole number, 0 to 65535"));
+  EXPECT_TRUE(Has(Run("read table a@1 --rows 0 --tokens 1,2").err, "give only one of them"));
+}
+
 TEST_F(EngramctlTest, AFabricThatThereIsNotStartsNothing) {
   const Outcome run = Run("local up --fabric telegraph --data-dir " + dir_ + "/pool");
   EXPECT_EQ(run.code, 2);

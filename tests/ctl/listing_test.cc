@@ -61,8 +61,8 @@ std::string Text(const Listing& listing) {
 TEST(Listing, TablesShowStateShardsAndSizeWithSeals) {
   const Listing listing = ListTables(Tables(), "", 61'000);
   EXPECT_EQ(Text(listing),
-            "NAME     STATE  SHARDS      SIZE  COPIES  AGE\n"
-            "small@1  Ready     1/2  265.6KiB       2  60s\n");
+            "NAME     STATE     SHARDS      SIZE  COPIES  AGE\n"
+            "small@1  Degraded     1/2  265.6KiB       2  60s\n");
   EXPECT_EQ(listing.names, std::vector<std::string>{"table/small@1"});
   const json document = json::parse(listing.json);
   EXPECT_EQ(document["tables"][0]["table"]["state"], "TABLE_STATE_READY");
@@ -100,6 +100,14 @@ TEST(Listing, DeadNodesAreShownAsDead) {
   const Listing listing = ListNodes(nodes, "", 0);
   EXPECT_NE(Text(listing).find("node-0  Dead   127.0.0.1:5000  1.0MiB/1.0GiB"), std::string::npos)
       << Text(listing);
+}
+
+TEST(Listing, ADeadNodeThatWasDrainedIsStopped) {
+  v1::Node node;
+  node.set_draining(true);
+  EXPECT_EQ(StateWord(node), "Stopped");
+  node.set_replicas_serving(1);
+  EXPECT_EQ(StateWord(node), "Dead");
 }
 
 TEST(Listing, NodesWithSeveralTiersShowEachAndMarkTrouble) {

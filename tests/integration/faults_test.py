@@ -139,6 +139,16 @@ class StartTest(unittest.TestCase):
         self.assertRegex(said, r"needs 512 pages of 2MiB, and \d+ are free")
         self.assertIn("vm.nr_hugepages=512", said)
 
+    def test_check_config_refuses_what_could_not_start(self):
+        for program, flags, said in (
+                ("engram-poolserver", ("--fabrics", "foo"), "\"foo\" is not a fabric"),
+                ("engram-poolserver", ("--controller", "foo"), "HOST:PORT"),
+                ("engram-poolserver", ("--node-id", "a b"), "letters, digits"),
+                ("engram-poolserver", ("--memory", "60TiB"), "more than this machine's"),
+                ("engram-placement", ("--state-file", "/nonexistent/x"), "no file can be made in /nonexistent")):
+            with self.subTest(flags=flags):
+                self.assertIn(said, self.refused(BIN_DIR / program, "--check-config", *flags))
+
     def test_required_pages_of_1_gib_that_are_not_there_are_counted(self):
         pages = 1 + int((GIB_PAGES / "free_hugepages").read_text()) if GIB_PAGES.exists() else 1
         if pages << 30 > os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE"):

@@ -49,6 +49,7 @@ class LocalPoolTest(unittest.TestCase):
             self.assertEqual(table["shardsServing"], table["shardsTotal"])
 
             self.check_rows(pool)
+            self.check_words(pool)
             self.assertIn("0 wrong", pool.ok("verify", "table", "small@1", "--sample", "2000"))
             self.check_kill_and_repair(pool)
             self.assertIn("0 wrong", pool.ok("verify", "table", "small@1", "--sample", "2000"))
@@ -97,6 +98,27 @@ class LocalPoolTest(unittest.TestCase):
         self.assertEqual(out_of_range.returncode, 2, out_of_range.stderr)
         self.assertIn("99999999", out_of_range.stderr)
 
+    def check_words(self, pool):
+        """What is said of things that are there under another name, or not at all."""
+        pool.ok("set", "alias", "small@live", "1")
+        for words in (("describe", "table"), ("get", "shards"), ("get", "tables")):
+            self.assertIn("small@1", pool.ok(*words, "small@live"))
+        pool.ok("delete", "alias", "small@live", "--yes")
+        for code, said, words in (
+                (1, "reads like a version", ("set", "alias", "small@7", "1")),
+                (2, "an alias is NAME@ALIAS", ("set", "alias", "small", "1")),
+                (1, "is alive; drain it", ("delete", "node", "node-1", "--yes")),
+                (1, "replicas need as many failure domains", ("plan", "table", "small@2", "--synthetic", pool.synthetic(**SPEC), "--replicas", "4")),
+                (2, "position 0 is 99999999; the vocabulary", ("explain", "table", "small@1", "--tokens", "99999999")),
+                (4, "does not serve ofi", ("read", "table", "small@1", "--rows", "0", "--fabric", "ofi", "--timeout", "1s"))):
+            done = pool.run(*words)
+            self.assertIn(said, done.stderr)
+            self.assertEqual(done.returncode, code, done.stderr)
+        self.assertIn("nothing ends", pool.run("revoke", "client", "default/x").stderr)
+        self.assertIn("may come back", pool.ok("restore", "client", "default/x"))
+        self.assertIn("was not revoked", pool.ok("restore", "client", "default/x"))
+        self.assertIn("no client of tenant nosuch", pool.run("budget", "tenant", "nosuch", "0").stderr)
+
     def check_kill_and_repair(self, pool):
         before = pool.processes()
         os.kill(before["node-1"]["pid"], signal.SIGKILL)
@@ -134,6 +156,16 @@ class LocalPoolTest(unittest.TestCase):
         self.assertEqual(pool.run("describe", "table", "small@1").returncode, 3)
 
     def check_down(self, pool):
+        # One node and one copy less: what has lost its only copy is not ready.
+        pool.ok("load", "table", "one@1", "--synthetic", pool.synthetic(**SPEC), "--wait", "--timeout", "60s")
+        holder = pool.json("get", "replicas", "one@1")["replicas"][0]["node"]
+        os.kill(pool.processes()[holder]["pid"], signal.SIGKILL)
+        self.assertTrue(wait_until(lambda: "Degraded" in pool.ok("get", "tables")))
+        self.assertIn(f"{holder} (dead)", pool.ok("describe", "shard", "one@1/0"))
+        self.assertEqual(pool.run("wait", "table", "one@1", "--for", "ready", "--timeout", "100ms").returncode, 5)
+        status = pool.run("status")
+        self.assertEqual(status.returncode, 1)
+        self.assertIn("0 of 1 fully served", status.stdout)
         pids = [process["pid"] for process in pool.processes().values()]
         pool.ok("local", "down", "--purge", "--data-dir", pool.data_dir)
         self.assertEqual([pid for pid in pids if alive(pid)], [])

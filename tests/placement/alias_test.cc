@@ -92,6 +92,8 @@ TEST_F(AliasTest, WhatItMayNotNameIsSaid) {
   ExpectFails(pool_.SetAlias(kLive, "3"), absl::StatusCode::kNotFound, "table small@3 is unknown");
   ExpectFails(pool_.SetAlias({"small", "1"}, "2"), absl::StatusCode::kAlreadyExists,
               "small@1 is a table of its own");
+  ExpectFails(pool_.SetAlias({"small", "7"}, "2"), absl::StatusCode::kInvalidArgument,
+              "small@7 reads like a version");
   LoadRequest third = SmallLoad("r3");
   third.name = {"small", "3"};
   ASSERT_TRUE(pool_.Load(third)->ok());

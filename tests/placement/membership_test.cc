@@ -97,6 +97,31 @@ TEST_F(MembershipTest, SilentProcessIsReplacedAndRefusedWhenItWakes) {
   EXPECT_THAT(MessageOf(stopped.refused), HasSubstr("must exit"));
 }
 
+TEST_F(MembershipTest, ANodeIsDeletedOnceItIsDeadAndEmpty) {
+  FakeNode a("a"), b("b");
+  LoadSmall({&a});
+  pool_.Join(b);
+  const auto refused = [&](const FakeNode& node, const char* says) {
+    const auto reply = pool_.SetIntent(node, NodeIntent::kDelete);
+    EXPECT_EQ(reply.status().code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(MessageOf(reply.status()), HasSubstr(says));
+  };
+  refused(b, "node b is alive; drain it");
+  pool_.clock().Advance(seconds(5));
+  pool_.Feed(Tick{});
+  refused(a, "node a still has 6 replicas");
+  EXPECT_TRUE(pool_.SetIntent(b, NodeIntent::kDelete, /*dry_run=*/true).ok());
+  EXPECT_NE(pool_.map().FindNode(b.hello.node), nullptr);
+  EXPECT_TRUE(pool_.SetIntent(b, NodeIntent::kDelete).ok());
+  EXPECT_EQ(pool_.map().FindNode(b.hello.node), nullptr);
+  pool_.Restart();
+  EXPECT_EQ(pool_.state().FindNode(b.hello.node), nullptr);
+  EXPECT_EQ(pool_.SetIntent(b, NodeIntent::kDelete).status().code(), absl::StatusCode::kNotFound);
+  FakeNode again("b");
+  pool_.Join(again);
+  EXPECT_TRUE(again.welcomed);
+}
+
 TEST_F(MembershipTest, SilentNodesDieAndComeBack) {
   FakeNode a("a");
   pool_.Join(a);

@@ -123,9 +123,11 @@ class ExitTest : public ::testing::Test {
     arguments.insert(arguments.begin(), "engram-test");
     std::vector<char*> argv;
     for (std::string& argument : arguments) argv.push_back(argument.data());
-    return LoadSettingsOrExit(TestProgram(), static_cast<int>(argv.size()), argv.data(), out_,
-                              err_);
+    Program program = TestProgram();
+    program.check = check_;
+    return LoadSettingsOrExit(program, static_cast<int>(argv.size()), argv.data(), out_, err_);
   }
+  std::function<absl::Status(const Settings&)> check_;
   std::ostringstream out_, err_;
 };
 
@@ -133,6 +135,9 @@ TEST_F(ExitTest, CheckConfigExitsZeroOrTwo) {
   EXPECT_EQ(std::get<int>(Run({"--check-config"})), 0);
   EXPECT_EQ(std::get<int>(Run({"--check-config", "--threads=0"})), 2);
   EXPECT_THAT(err_.str(), HasSubstr("engram-test: setting threads"));
+  check_ = [](const Settings&) { return absl::InvalidArgumentError("they do not fit together"); };
+  EXPECT_EQ(std::get<int>(Run({"--check-config"})), 2);
+  EXPECT_THAT(err_.str(), HasSubstr("engram-test: they do not fit together"));
 }
 
 TEST_F(ExitTest, PrintConfigShowsEverySetting) {
@@ -149,9 +154,12 @@ TEST_F(ExitTest, HelpShowsFlagsAndDefaults) {
 }
 
 TEST_F(ExitTest, GoesOnWithGoodSettings) {
-  const auto result = Run({"--threads", "4"});
+  const auto result = Run({"--threads", "4", "--insecure-listen", "false"});
   ASSERT_TRUE(std::holds_alternative<Settings>(result));
   EXPECT_EQ(std::get<Settings>(result).Integer("threads"), 4);
+  EXPECT_FALSE(std::get<Settings>(result).Bool("insecure_listen"));
+  const auto bare = Run({"--insecure-listen", "--threads", "4"});
+  EXPECT_TRUE(std::get<Settings>(bare).Bool("insecure_listen"));
 }
 
 TEST(NearestWordTest, CountsSwapsAsOneEdit) {

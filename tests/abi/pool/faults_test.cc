@@ -204,7 +204,7 @@ TEST(StepFaultsTest, DroppedTicketsAreBoundedAndEndWithThePrefetcher) {
     opened.Submit(one.step);
     opened.Submit(two.step);
     ExpectRefused(opened, three.step, ENGRAM_RESOURCE_EXHAUSTED,
-                  "all 2 steps are in use: release one, or open with more");
+                  "all 2 steps are in use: release one (in Python: close it)");
     engram_prefetcher_close(opened.prefetcher);
     opened.prefetcher = nullptr;
     EXPECT_TRUE(one.IsPoison());
