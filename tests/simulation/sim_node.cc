@@ -156,14 +156,20 @@ void SimNode::WatchKeysOf(const TenantPolicies& policies) {
   }
   for (const std::string& client : revoked) {
     if (life_->revoked.contains(client) || !cluster_->rules.restarts_are_new) continue;
-    // What is registered anew waits for the adapter first.
-    const Instant gone = process_.Now() + lease_ + LeaseMargin(lease_) + 50ms;
+    // What is registered anew waits for the adapter first, and for a move to another tier that is
+    // being registered just then.
+    const Instant gone = process_.Now() + lease_ + LeaseMargin(lease_) + 500ms;
     process_.AtLocal(gone, [this, client, keys = life_->told[client]] { CheckKeys(client, keys); });
   }
   life_->revoked = std::move(revoked);
 }
 
 void SimNode::CheckKeys(const std::string& client, const std::set<std::uint64_t>& keys) {
+  // One that has just woken had no time to do what it will do at once.
+  if (cluster_->world->now() - process_.awake_since() < 200ms) {
+    process_.After(200ms, [this, client, keys] { CheckKeys(client, keys); });
+    return;
+  }
   cluster_->results.keys_taken += keys.size();
   for (const std::uint64_t key : keys) {
     if (!life_->memory->keys.contains(key)) continue;
