@@ -36,6 +36,8 @@ file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/engram-config.cmake
   "include(\${CMAKE_CURRENT_LIST_DIR}/engram-targets.cmake)\n")
 write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/engram-config-version.cmake
   VERSION ${PROJECT_VERSION} COMPATIBILITY SameMajorVersion)
+# Relative, so that it is right under whatever prefix it is installed.
+file(RELATIVE_PATH ENGRAM_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${CMAKE_CURRENT_LIST_DIR}/engram.pc.in ${CMAKE_CURRENT_BINARY_DIR}/engram.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/engram-config.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/engram-config-version.cmake
