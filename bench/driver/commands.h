@@ -47,6 +47,8 @@ absl::StatusOr<Figure> MeasureAddressing(const BenchOptions& options);
 absl::StatusOr<Figure> MeasureLoad(const BenchOptions& options);
 // `read_p99_during_move` and `move_vs_rate`; part of RunPlacement.
 absl::StatusOr<std::vector<Figure>> MeasureMoves(const BenchOptions& options);
+// `read_p99_during_repair` and `repair_vs_rate`; part of RunPlacement.
+absl::StatusOr<std::vector<Figure>> MeasureRepairs(const BenchOptions& options);
 // Those of the row caches that `options` want; part of RunClient. Forks: no thread runs yet.
 absl::StatusOr<std::vector<Figure>> MeasureCaches(const BenchOptions& options);
 

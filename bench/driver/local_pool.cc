@@ -79,6 +79,10 @@ LocalPool::~LocalPool() {
   std::filesystem::remove_all(dir_);
 }
 
+absl::StatusOr<std::string> LocalPool::Local(const std::string& verb) const {
+  return Ctl({"local", verb, "--data-dir", absl::StrCat(dir_, "/pool")});
+}
+
 absl::StatusOr<std::string> LocalPool::Ctl(const std::vector<std::string>& arguments) const {
   std::vector<std::string> command{bin_dir_ + "/engramctl"};
   command.insert(command.end(), arguments.begin(), arguments.end());

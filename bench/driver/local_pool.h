@@ -23,6 +23,8 @@ class LocalPool {
 
   // Runs engramctl with these arguments and returns its standard output.
   absl::StatusOr<std::string> Ctl(const std::vector<std::string>& arguments) const;
+  // `engramctl local VERB` of this pool.
+  absl::StatusOr<std::string> Local(const std::string& verb) const;
   const std::string& endpoint() const { return endpoint_; }
   const std::string& dir() const { return dir_; }
 

@@ -1,125 +1,168 @@
-// The moving part of `placement`: a node of a real pool is drained under reads over `stream`.
-#include <algorithm>
+// The moving part of `placement`: a node of a real pool is drained, or killed and repaired, under
+// reads over `stream`.
+#include <signal.h>
+#include <stdlib.h>
+
 #include <atomic>
-#include <fstream>
+#include <functional>
+#include <map>
+#include <optional>
+#include <sstream>
 #include <thread>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "bench/driver/commands.h"
-#include "bench/driver/histogram.h"
-#include "bench/driver/scene.h"
-#include "bench/driver/timed_step.h"
+#include "bench/driver/moved_pool.h"
 
 namespace engram::bench {
 namespace {
 
-constexpr char kMovedTable[] = "moved@1";
-constexpr std::uint32_t kDecodeRows = 64 * 24;                 // of a layer
-constexpr std::uint64_t kMoveRate = std::uint64_t{256} << 20;  // bytes/s: a node's default
+using Moved = MovedPool::Moved;
+
 constexpr Duration kAloneFor = std::chrono::seconds(3);
-constexpr Duration kNoWindow = std::chrono::seconds(1);
+// Of the repaired pool: time to measure reads of what is left before the repair begins.
+constexpr char kDeadAfter[] = "2s", kRepairAfter[] = "8s";
+constexpr Duration kFindOut = std::chrono::seconds(3);  // longer than kDeadAfter
+constexpr Duration kRepairLimit = std::chrono::minutes(2);
 
-// Two nodes, one of which holds the whole table.
-absl::Status StartPool(Scene* scene) {
-  const bool quick = scene->options.quick;
-  auto pool = LocalPool::Up(scene->options.bin_dir, 2, quick ? "768MiB" : "3GiB", "stream");
-  if (!pool.ok()) return pool.status();
-  scene->pool = *std::move(pool);
-  const std::string spec = scene->pool->dir() + "/spec.json";
-  std::ofstream(spec) << "{\"model\": \"deepseek-v4.1\", \"engram_vocab_size\": "
-                      << (quick ? 32'000 : 176'000)
-                      << ", \"layers\": [1, 14], \"seed\": " << kTableSeed << "}\n";
-  return scene->pool
-      ->Ctl({"load", "table", kMovedTable, "--synthetic", spec, "--max-nodes", "1", "--wait"})
-      .status();
-}
-
-// Decode steps until `stop`; their tail, in us.
-absl::StatusOr<double> TailUntil(TimedStep& step, const std::function<bool()>& stop) {
-  Histogram took_us;
-  do {
-    auto took = step.Run(kNoWindow);
-    if (!took.ok()) return took.status();
-    took_us.Add(static_cast<double>(took->count()) / 1e3);
-  } while (!stop());
-  return took_us.Quantile(0.99);
-}
-
-struct Moved {
-  double tail_ratio = 0, rate_ratio = 0;
-};
-
-// Everything that `node` has goes to the other one, which then is where the next round starts.
-absl::StatusOr<Moved> Drain(const Scene& scene, TimedStep& step, const std::string& node,
-                            double bytes) {
-  const Clock& clock = SystemClock::Get();
-  const Instant begin = clock.Now();
-  auto alone = TailUntil(step, [&] { return clock.Now() - begin > kAloneFor; });
+// Tail of reads while `change` runs on a thread of its own, over that of reads alone; bytes over
+// the time that it says it took.
+absl::StatusOr<Moved> Beside(MovedPool& pool,
+                             const std::function<absl::StatusOr<Duration>()>& change) {
+  auto alone = pool.TailFor(kAloneFor);
   if (!alone.ok()) return alone.status();
   std::atomic<bool> done{false};
-  absl::Status drained;
-  double seconds = 0;
-  std::thread drain([&] {
-    const Instant asked = clock.Now();
-    drained = scene.pool->Ctl({"drain", "node", node, "--wait"}).status();
-    seconds = Seconds(clock.Now() - asked);
+  absl::StatusOr<Duration> took = Duration();
+  std::thread other([&] {
+    took = change();
     done = true;
   });
-  auto beside = TailUntil(step, [&] { return done.load(); });
-  drain.join();
-  if (!drained.ok()) return drained;
+  auto beside = pool.TailUntil([&] { return done.load(); });
+  other.join();
+  if (!took.ok()) return took.status();
   if (!beside.ok()) return beside.status();
-  auto back = scene.pool->Ctl({"uncordon", "node", node});
-  if (!back.ok()) return back.status();
-  return Moved{*beside / *alone, bytes / seconds / static_cast<double>(kMoveRate)};
+  return Moved{*beside / *alone, pool.bytes() / Seconds(*took) / static_cast<double>(kMoveRate)};
 }
 
-absl::StatusOr<std::string> FirstNode(const Scene& scene) {
-  auto replicas = scene.pool->Ctl({"get", "replicas", "-o", "json"});
-  if (!replicas.ok()) return replicas.status();
-  return replicas->find("\"node-0\"") != std::string::npos ? "node-0" : "node-1";
+// Everything that `node` has goes to the other one, which then is where the next round starts.
+absl::StatusOr<Moved> Drain(MovedPool& pool, const std::string& node) {
+  auto moved = Beside(pool, [&]() -> absl::StatusOr<Duration> {
+    const Instant asked = SystemClock::Get().Now();
+    auto drained = pool.scene().pool->Ctl({"drain", "node", node, "--wait"});
+    if (!drained.ok()) return drained.status();
+    return SystemClock::Get().Now() - asked;
+  });
+  auto back = pool.scene().pool->Ctl({"uncordon", "node", node});
+  if (!back.ok()) return back.status();
+  return moved;
+}
+
+// How many replicas each node serves, as the map has it.
+absl::StatusOr<std::map<std::string, std::size_t>> Served(const LocalPool& pool) {
+  auto listed = pool.Ctl({"get", "replicas"});
+  if (!listed.ok()) return listed.status();
+  std::map<std::string, std::size_t> served;
+  std::istringstream lines(*listed);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, node, tier, state;
+    words >> name >> node >> tier >> state;
+    if (state == "Serving") ++served[node];
+  }
+  return served;
+}
+
+absl::Status Kill(const LocalPool& pool, const std::string& node) {
+  auto status = pool.Local("status");
+  if (!status.ok()) return status.status();
+  std::istringstream lines(*status);
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string name, state, pid;
+    words >> name >> state >> pid;
+    int number = 0;
+    if (name == node && absl::SimpleAtoi(pid, &number) && kill(number, SIGKILL) == 0) {
+      return absl::OkStatus();
+    }
+  }
+  return absl::UnavailableError(absl::StrCat("no process of node ", node, " in:\n", *status));
+}
+
+// From when the first shard is on its way until every copy that `dead` had is served elsewhere.
+absl::StatusOr<Duration> AwaitRepair(const LocalPool& pool, const std::string& dead,
+                                     std::size_t copies) {
+  const Clock& clock = SystemClock::Get();
+  const Instant limit = clock.Now() + kRepairLimit;
+  std::optional<Instant> began;
+  while (clock.Now() < limit) {
+    if (!began) {
+      auto moves = pool.Ctl({"get", "plans", "-o", "name"});
+      if (!moves.ok()) return moves.status();
+      if (!moves->empty()) began = clock.Now();
+    } else {
+      auto served = Served(pool);
+      if (!served.ok()) return served.status();
+      std::size_t others = 0;
+      for (const auto& [node, count] : *served) others += node == dead ? 0 : count;
+      if (others == copies) return clock.Now() - *began;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(began ? 200 : 50));
+  }
+  return absl::DeadlineExceededError(absl::StrCat("node ", dead, " is not repaired in time"));
+}
+
+// A node that has a whole copy is killed; the third node gets one from the second.
+absl::StatusOr<Moved> Repair(MovedPool& pool) {
+  const LocalPool& local = *pool.scene().pool;
+  auto served = Served(local);
+  if (!served.ok()) return served.status();
+  if (served->size() != 2) return absl::InternalError("the table is not on two nodes");
+  const std::string node = served->begin()->first;
+  const std::size_t copies = served->begin()->second + served->rbegin()->second;
+  if (absl::Status killed = Kill(local, node); !killed.ok()) return killed;
+  pool.ReadThrough(kFindOut);
+  auto moved = Beside(pool, [&] { return AwaitRepair(local, node, copies); });
+  auto back = local.Local("up");
+  if (!back.ok()) return back.status();
+  return moved;
 }
 
 }  // namespace
 
 absl::StatusOr<std::vector<Figure>> MeasureMoves(const BenchOptions& options) {
-  Scene scene;
-  scene.options = options;
-  if (absl::Status ok = StartPool(&scene); !ok.ok()) return ok;
-  auto opened = OpenedTable::Open(scene, FabricKind::kStream, kMovedTable);
-  if (!opened.ok()) return opened.status();
-  auto prefetcher = opened->table->OpenPrefetcher({});
-  if (!prefetcher.ok()) return prefetcher.status();
-  auto step = TimedStep::Open(*opened->table, prefetcher->get(), opened->shape(),
-                              client::StepKind::kDecode, kDecodeRows, options.seed);
-  if (!step.ok()) return step.status();
-  auto node = FirstNode(scene);
-  if (!node.ok()) return node.status();
-  const double bytes =
-      static_cast<double>(opened->shape().rows) * (opened->shape().row_bytes + kSealBytes);
-  std::vector<double> tails, rates;
-  for (int round = 0; round < scene.rounds(); ++round) {
-    auto moved = Drain(scene, **step, *node, bytes);
+  auto pool = MovedPool::Up(options, {2, "1", "1"});
+  if (!pool.ok()) return pool.status();
+  auto served = Served(*(*pool)->scene().pool);
+  if (!served.ok()) return served.status();
+  std::string node = served->begin()->first;
+  std::vector<Moved> rounds;
+  for (int round = 0; round < (*pool)->scene().rounds(); ++round) {
+    auto moved = Drain(**pool, node);
     if (!moved.ok()) return moved.status();
-    tails.push_back(moved->tail_ratio);
-    rates.push_back(moved->rate_ratio);
-    *node = *node == "node-0" ? "node-1" : "node-0";
+    rounds.push_back(*moved);
+    node = node == "node-0" ? "node-1" : "node-0";
   }
-  Figure tail;
-  tail.figure = "read_p99_during_move";
-  tail.reference = "the same decode steps (batch 64, stream) with nothing moving";
-  tail.goal = 1.3;
-  tail.smaller_is_better = true;
-  tail.seed = options.seed;
-  tail.rows_verified = (*step)->rows_verified();
-  Figure rate = tail;
-  rate.figure = "move_vs_rate";
-  rate.reference = absl::StrCat("--move-rate ", kMoveRate >> 20, "MiB");
-  rate.goal = 0.9;
-  rate.smaller_is_better = false;
-  Summarise(std::move(tails), &tail);
-  Summarise(std::move(rates), &rate);
-  return std::vector{std::move(tail), std::move(rate)};
+  return (*pool)->Figures("read_p99_during_move", "move_vs_rate",
+                          "the same decode steps (batch 64, stream) with nothing moving", rounds);
+}
+
+absl::StatusOr<std::vector<Figure>> MeasureRepairs(const BenchOptions& options) {
+  // The daemons of the pool inherit them.
+  setenv("ENGRAM_DEAD_AFTER", kDeadAfter, 1);
+  setenv("ENGRAM_REPAIR_AFTER", kRepairAfter, 1);
+  auto pool = MovedPool::Up(options, {3, "2", "2"});
+  unsetenv("ENGRAM_DEAD_AFTER");
+  unsetenv("ENGRAM_REPAIR_AFTER");
+  if (!pool.ok()) return pool.status();
+  std::vector<Moved> rounds;
+  for (int round = 0; round < (*pool)->scene().rounds(); ++round) {
+    auto moved = Repair(**pool);
+    if (!moved.ok()) return moved.status();
+    rounds.push_back(*moved);
+  }
+  return (*pool)->Figures("read_p99_during_repair", "repair_vs_rate",
+                          "the same decode steps with one copy left and nothing repaired", rounds);
 }
 
 }  // namespace engram::bench

@@ -186,6 +186,11 @@ absl::Status RunPlacement(const BenchOptions& options) {
     if (!moves.ok()) return moves.status();
     figures.insert(figures.end(), moves->begin(), moves->end());
   }
+  if (Wanted(options, "read_p99_during_repair") || Wanted(options, "repair_vs_rate")) {
+    auto repairs = MeasureRepairs(options);
+    if (!repairs.ok()) return repairs.status();
+    figures.insert(figures.end(), repairs->begin(), repairs->end());
+  }
   PrintTable(figures);
   return options.json.empty() ? absl::OkStatus() : WriteJson(figures, options.json);
 }

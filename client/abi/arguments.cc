@@ -11,6 +11,8 @@ namespace engram::client::abi {
 namespace {
 
 constexpr Duration kMaxTimeout = std::chrono::hours(24 * 365);
+// Until another controller leads: its predecessor's lease and margin, and a try or two.
+constexpr Duration kElectionTimeout = std::chrono::seconds(15);
 
 absl::Status Invalid(const std::string& what) { return absl::InvalidArgumentError(what); }
 
@@ -127,6 +129,7 @@ absl::StatusOr<PoolOptions> TakePoolOptions(const engram_pool_options* given,
       out.fabric = *kind;
     }
   }
+  if (out.endpoints.size() > 1) out.connect_timeout = kElectionTimeout;
   out.connect_timeout = TakeDuration(ours.connect_timeout_ns, out.connect_timeout);
   if (ours.spin_ns == UINT64_MAX) {
     out.wait.spin = Duration::max();

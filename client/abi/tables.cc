@@ -185,6 +185,9 @@ engram_stats StatsOf(const engram_table& table) {
   stats.cache_evictions = totals.cache_evictions;
   stats.cache_bytes = totals.cache_bytes;
   stats.rows_hinted = totals.rows_hinted;
+  const engram::client::TenantRate rate = table.table->RateOfTenant();
+  stats.tenant_budget_rows_per_second = rate.budget_rows_per_second;
+  stats.tenant_rows_per_second = rate.rows_per_second;
   return stats;
 }
 

@@ -71,6 +71,11 @@ void HeatReporter::Remove(const void* table) {
   Hurry();
 }
 
+TenantRate HeatReporter::tenant_rate() const {
+  MutexLock lock(&mutex_);
+  return tenant_rate_;
+}
+
 bool HeatReporter::Fill(v1::ReportHeatRequest* request) {
   MutexLock lock(&mutex_);
   for (const auto& [table, take] : tables_) {
@@ -96,6 +101,12 @@ void HeatReporter::Send(v1::ReportHeatRequest request) {
   v1::ReportHeatResponse response;
   if (!call_(request, &response).ok()) return;
   told_open_ = request.held_size() > 0;
+  {
+    MutexLock lock(&mutex_);
+    tenant_rate_ = {
+        response.budget_rows_per_second(),
+        static_cast<std::uint64_t>(std::min(std::max(0.0, response.rows_per_second()), 1e18))};
+  }
   if (response.report_every_ns() > 0) {
     every_ = std::clamp(Duration(response.report_every_ns()), kShortest, kLongest);
   }

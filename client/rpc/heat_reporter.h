@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "client/read_heat.h"
 #include "client/rpc/duty_loop.h"
+#include "client/rpc/pool.h"
 #include "engram/clock.h"
 #include "engram/ids.h"
 #include "engram/mutex.h"
@@ -38,6 +39,8 @@ class HeatReporter {
   // `take` is called until Remove returns; it must not call back. What is open is reported at once.
   void Add(const void* table, std::function<TakenHeat()> take);
   void Remove(const void* table);
+  // As the last answer said.
+  TenantRate tenant_rate() const;
 
  private:
   // The loop's thread: reports when it is time; returns when it is next.
@@ -56,7 +59,8 @@ class HeatReporter {
   Instant last_, next_;
   bool told_open_ = false;  // the last report had open tables
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
+  TenantRate tenant_rate_ ABSL_GUARDED_BY(mutex_);
   std::map<const void*, std::function<TakenHeat()>> tables_ ABSL_GUARDED_BY(mutex_);
   DutyLoop loop_;  // goes first
 };

@@ -95,6 +95,12 @@ struct RowRoute {
   PathClass path_class;
 };
 
+// What a tenant may read (0: no limit), and what all its clients together do.
+struct TenantRate {
+  std::uint64_t budget_rows_per_second = 0;
+  std::uint64_t rows_per_second = 0;
+};
+
 class PoolCore;
 
 class Table {
@@ -168,6 +174,8 @@ class Table {
 
   // Totals of all readers of this table, since it was opened.
   ReadTotals Totals() const;
+  // Of the tenant of this pool's reads, as the controller said last; zeros before it did.
+  TenantRate RateOfTenant() const;
   // The newest routes; snapshot for people.
   std::shared_ptr<const Routes> routes() const;
   std::vector<RowRoute> RoutesOf(RowId row) const;

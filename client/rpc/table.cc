@@ -295,6 +295,8 @@ ReadTotals Table::Totals() const {
   return totals;
 }
 
+TenantRate Table::RateOfTenant() const { return state_->core->heat().tenant_rate(); }
+
 std::shared_ptr<const Routes> Table::routes() const { return state_->board.Shared(); }
 
 std::vector<RowRoute> Table::RoutesOf(RowId row) const {

@@ -1,7 +1,6 @@
 #include "placement/rpc/etcd_client.h"
 
 #include <fstream>
-#include <sstream>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -10,6 +9,8 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "engram/settings/units.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_credentials_options.h"
 #include "proto/convert.h"
 #include "proto/grpc_server.h"
 
@@ -19,17 +20,27 @@ namespace {
 namespace pb = etcdserverpb;
 
 constexpr Duration kBetweenRounds = std::chrono::milliseconds(50);
+constexpr unsigned kReadAgainEverySeconds = 1;
 
 Instant EtcdNow() { return SystemClock::Get().Now(); }
 
-absl::StatusOr<std::string> ReadPem(const std::string& path) {
-  if (path.empty()) return std::string();
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (file && !text.str().empty()) return text.str();
+absl::Status CheckPem(const std::string& path) {
+  if (path.empty() || (std::ifstream(path).peek() != std::ifstream::traits_type::eof())) {
+    return absl::OkStatus();
+  }
   return absl::PermissionDeniedError(absl::StrCat(
       "cannot read ", path, ", which etcd's TLS needs; check the path and who may read it"));
+}
+
+// The files are read again when they change: connections made after that show the new ones.
+std::shared_ptr<grpc::ChannelCredentials> TlsFor(const EtcdOptions& options) {
+  if (options.ca_file.empty() && options.cert_file.empty()) return grpc::SslCredentials({});
+  grpc::experimental::TlsChannelCredentialsOptions tls;
+  tls.set_certificate_provider(std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
+      options.key_file, options.cert_file, options.ca_file, kReadAgainEverySeconds));
+  if (!options.ca_file.empty()) tls.watch_root_certs();
+  if (!options.cert_file.empty()) tls.watch_identity_key_cert_pairs();
+  return grpc::experimental::TlsCredentials(tls);
 }
 
 absl::StatusOr<std::string> HostPortOf(const std::string& endpoint, bool* tls) {
@@ -118,20 +129,15 @@ absl::Status EtcdClient::Connect() {
     return absl::InvalidArgumentError(
         "a certificate for etcd needs both --etcd-cert and --etcd-key");
   }
-  grpc::SslCredentialsOptions ssl;
-  for (const auto& [path, to] : {std::pair(options_.ca_file, &ssl.pem_root_certs),
-                                 std::pair(options_.cert_file, &ssl.pem_cert_chain),
-                                 std::pair(options_.key_file, &ssl.pem_private_key)}) {
-    absl::StatusOr<std::string> pem = ReadPem(path);
-    if (!pem.ok()) return pem.status();
-    *to = *std::move(pem);
+  for (const std::string& path : {options_.ca_file, options_.cert_file, options_.key_file}) {
+    if (absl::Status readable = CheckPem(path); !readable.ok()) return readable;
   }
   for (const std::string& endpoint : options_.endpoints) {
     bool tls = false;
     absl::StatusOr<std::string> address = HostPortOf(endpoint, &tls);
     if (!address.ok()) return address.status();
     tls = tls || !options_.ca_file.empty() || !options_.cert_file.empty();
-    const auto credentials = tls ? grpc::SslCredentials(ssl) : grpc::InsecureChannelCredentials();
+    const auto credentials = tls ? TlsFor(options_) : grpc::InsecureChannelCredentials();
     members_.push_back({members_.size(), endpoint, wire::ConnectWith(*address, credentials)});
   }
   return absl::OkStatus();

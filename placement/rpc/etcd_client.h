@@ -20,8 +20,9 @@ namespace engram::placement {
 struct EtcdOptions {
   std::vector<std::string> endpoints;  // HOST:PORT, with or without http:// or https://
   std::string ca_file;                 // PEM; empty: no TLS, unless an endpoint says https://
-  std::string cert_file, key_file;     // of this client; both or none
-  std::string user;                    // empty: no authentication
+  // Of this client; both or none. The three files are read again when they change.
+  std::string cert_file, key_file;
+  std::string user;  // empty: no authentication
   std::string password;
   Duration attempt = std::chrono::seconds(1);  // one call to one endpoint
   Duration limit = std::chrono::seconds(3);    // all tries of one operation together

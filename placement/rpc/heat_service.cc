@@ -239,6 +239,12 @@ grpc::ServerUnaryReactor* PoolService::GetPlan(grpc::CallbackServerContext* cont
                                                const v1::GetPlanRequest* request,
                                                v1::GetPlanResponse* response) {
   if (absl::Status refused = loop_->Refusal(); !refused.ok()) return Finish(context, refused);
+  const Turns::Turn turn = plan_turns_.Take();
+  if (!turn) {
+    return Finish(context, absl::ResourceExhaustedError(absl::StrCat(
+                               "the controller is making ", plan_turns_.most(),
+                               " plans for others, the limit at one time; ask again later")));
+  }
   const std::shared_ptr<const ClusterState> state = loop_->snapshot();
   const Instant now = NowBoot();
   const PoolView view =

@@ -15,6 +15,7 @@
 #include "placement/heat/open_tables.h"
 #include "placement/ops/controller_loop.h"
 #include "placement/plan/planner.h"
+#include "placement/rpc/turns.h"
 
 namespace engram::placement {
 
@@ -130,6 +131,7 @@ class PoolService final : public v1::PoolService::CallbackService {
   HeatBoard* const heat_;
   OpenTables* const open_;
   const Options options_;
+  Turns plan_turns_{2};  // of GetPlan, which takes a thread of gRPC for as long as it plans
   Mutex mutex_;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   std::map<MapWatcher*, std::shared_ptr<MapWatcher>> watchers_ ABSL_GUARDED_BY(mutex_);

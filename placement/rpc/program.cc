@@ -124,8 +124,10 @@ std::vector<Setting> EtcdSettings() {
       Setting::List("etcd_endpoints", "127.0.0.1:2379",
                     "HOST:PORT of etcd's members, with commas; https:// for TLS."),
       Setting::Text("etcd_prefix", "/engram/", "Of all keys of this pool; ends with a slash."),
-      Setting::Text("etcd_ca", "",
-                    "PEM file of the authority that signed etcd's certificates; TLS if given."),
+      Setting::Text(
+          "etcd_ca", "",
+          "PEM file of the authority that signed etcd's certificates; TLS if given. This and "
+          "the two below are read again when they change."),
       Setting::Text("etcd_cert", "", "PEM file of this controller's certificate for etcd."),
       Setting::Text("etcd_key", "", "PEM file of its key."),
       Setting::Text("etcd_user", "", "User of etcd; empty = none."),

@@ -143,6 +143,13 @@ void AddLoop(const LoopFigures& figures, const Tiers& tiers,
   out->push_back(Counter("engram_scrub_bytes_total", "Bytes compared with their checksums again.")
                      .Add(static_cast<double>(counters.scrubbed_bytes))
                      .Take());
+  out->push_back(
+      Counter("engram_registration_renewals_total",
+              "Replicas registered under new keys because a reader lost its right to "
+              "them; those that could not be were retired.")
+          .Add(static_cast<double>(counters.registrations_renewed), {{"result", "begun"}})
+          .Add(static_cast<double>(counters.renewals_failed), {{"result", "failed"}})
+          .Take());
   out->push_back(Gauge("engram_retirements_pending", "Replicas that wait for readers to let go.")
                      .Add(figures.retirements_pending)
                      .Take());

@@ -161,6 +161,9 @@ TEST_F(ArgumentsTest, EndpointsComeFromTheOptionsThenTheEnvironmentThenTheContex
               testing::ElementsAre("a:1", "b:2"));
   options.endpoints = nullptr;
   EXPECT_THAT(TakePoolOptions(&options, "e:1", context)->endpoints, testing::ElementsAre("e:1"));
+  EXPECT_EQ(TakePoolOptions(&options, "e:1", context)->connect_timeout, std::chrono::seconds(5));
+  EXPECT_EQ(TakePoolOptions(&options, "e:1,f:1", context)->connect_timeout,
+            std::chrono::seconds(15));
   EXPECT_THAT(TakePoolOptions(nullptr, nullptr, context)->endpoints,
               testing::ElementsAre("127.0.0.1:7"));
   EXPECT_TRUE(TakePoolOptions(nullptr, nullptr, context + ".none")->endpoints.empty());

@@ -1,4 +1,5 @@
 """Three controllers on a real etcd: the leader is killed and, later, stopped and woken; readers never notice.
+One controller on an etcd with TLS, whose certificates are renewed.
 
 usage: failover_test.py BIN_DIR
 """
@@ -20,6 +21,7 @@ import urllib.request
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from moves_test import Reader  # noqa: E402
 from pool import wait_until  # noqa: E402
+from security_test import Certificates, Program  # noqa: E402
 
 BIN_DIR = None
 SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 4000, "layers": [1], "seed": 7}
@@ -149,6 +151,56 @@ class FailoverTest(unittest.TestCase):
             self.assertEqual(reader.wrong, 0)
             self.assertEqual(reader.failed, [])
             self.assertGreater(reader.steps, 50)
+
+
+@unittest.skipUnless(shutil.which("etcd"), "etcd is not installed: ./dev install-tools")
+class EtcdTlsTest(unittest.TestCase):
+    """One controller on an etcd that shows and demands certificates, all of which are renewed."""
+
+    def setUp(self):
+        work = tempfile.TemporaryDirectory(prefix="engram-etcd-tls-")
+        self.addCleanup(work.cleanup)
+        self.path = pathlib.Path(work.name)
+        self.made = Certificates(self.path)
+        self.client, self.peer, self.port = free_ports(3)
+        self.budget = 1000
+        self.issue()
+        self.etcd = self.start_etcd()
+        self.controller = Program(self.path / "controller.log", BIN_DIR / "engram-placement", "--store", "etcd",
+                                  "--etcd-endpoints", f"https://127.0.0.1:{self.client}", "--etcd-ca", self.path / "ca.pem",
+                                  "--etcd-cert", self.path / "controller.pem", "--etcd-key", self.path / "controller.key",
+                                  "--leader-lease", "2s", "--listen", f"127.0.0.1:{self.port}", "--metrics-listen", "")
+        self.addCleanup(self.controller.stop)
+
+    def issue(self):
+        for name in ("etcd", "controller"):
+            self.made.make(name, f"{name},IP:127.0.0.1")
+
+    def start_etcd(self):
+        client, peer = f"https://127.0.0.1:{self.client}", f"http://127.0.0.1:{self.peer}"
+        etcd = Program(self.path / "etcd.log", "etcd", "--name", "one", "--data-dir", self.path / "data",
+                       "--listen-client-urls", client, "--advertise-client-urls", client, "--listen-peer-urls", peer,
+                       "--initial-advertise-peer-urls", peer, "--initial-cluster", f"one={peer}", "--logger", "zap",
+                       "--log-level", "error", "--client-cert-auth", "--trusted-ca-file", self.path / "ca.pem",
+                       "--cert-file", self.path / "etcd.pem", "--key-file", self.path / "etcd.key")
+        self.addCleanup(etcd.stop)
+        return etcd
+
+    def changes(self):
+        """Whether the state can be changed; another value each time, what stands already is not written again."""
+        self.budget += 1
+        done = subprocess.run([BIN_DIR / "engramctl", "budget", "tenant", "t", str(self.budget), "--endpoint",
+                               f"127.0.0.1:{self.port}", "--timeout", "2s"], capture_output=True, text=True, timeout=30)
+        return done.returncode == 0
+
+    def test_the_controller_goes_on_when_authority_and_certificates_are_renewed(self):
+        self.assertTrue(wait_until(self.changes), self.controller.text())
+        self.made.authority("ca")
+        self.issue()
+        self.etcd.stop()
+        self.assertFalse(self.changes())
+        self.etcd = self.start_etcd()
+        self.assertTrue(wait_until(self.changes), self.controller.text())
 
 
 if __name__ == "__main__":

@@ -262,6 +262,7 @@ class SecurityTest(TlsPool):
         self.ctl("budget", "tenant", "team-a", 2000)
         self.addCleanup(self.ctl, "budget", "tenant", "team-a", 0)
         reader = self.reader("stream")  # 256 rows a read
+        self.assertTrue(wait_until(lambda: self.budget_seen_by(reader) == 2000), "a client is not told its tenant's budget")
         start = time.monotonic()
         for _ in range(16):
             self.assertEqual(reader.read(), 0)
@@ -270,6 +271,12 @@ class SecurityTest(TlsPool):
         self.assertTrue(wait_until(lambda: any(
             tenant["name"] == "team-a" and int(tenant.get("throttledMessages", tenant.get("throttled_messages", 0))) > 0
             for tenant in json.loads(self.ctl("get", "tenants", "-o", "json").stdout)["tenants"])))
+
+    def budget_seen_by(self, reader):
+        """tenant_budget_rows_per_second of engram_stats: the 28th of its 29 fields of eight bytes."""
+        stats = (ctypes.c_uint64 * 29)(8 * 29)
+        self.assertEqual(self.lib.engram_table_get_stats(reader.table, ctypes.byref(stats)), 0)
+        return stats[27]
 
     def test_a_peer_without_a_session_gets_nothing_and_is_closed(self):
         port = self.stream_port()

@@ -84,7 +84,8 @@ typedef struct engram_pool_options {
    * $ENGRAM_OFI_HOST (127.0.0.1); "ucx" the transports of $ENGRAM_UCX_TLS (UCX's choice) on the
    * devices of $ENGRAM_UCX_DEVICES (lo). */
   const char* fabric;
-  uint64_t connect_timeout_ns; /* 0: 5 s */
+  /* 0: 5 s; 15 s with several endpoints, which may be electing a leader. */
+  uint64_t connect_timeout_ns;
   uint64_t spin_ns; /* data-plane waiting: spin this long, then block; 0: 50 us; UINT64_MAX: never
                        block */
 } engram_pool_options;
@@ -242,7 +243,7 @@ ENGRAM_API engram_status engram_table_read_tokens(engram_table* table, const eng
                                                   void* out, size_t out_bytes, uint8_t* row_status,
                                                   uint64_t timeout_ns);
 
-/* Totals since the table was opened. */
+/* Totals since the table was opened; the last two are of the tenant. */
 typedef struct engram_stats {
   size_t struct_size;
   uint64_t rows_ok;
@@ -271,6 +272,10 @@ typedef struct engram_stats {
   uint64_t cache_evictions; /* n-grams that made room for others */
   uint64_t cache_bytes;     /* of the rows that are cached now; of a host cache, its size */
   uint64_t rows_hinted;     /* taken to be cached */
+  /* As the controller answered the last report of reads. What the tenant may read, 0: no limit; and
+   * what all its clients together do, one-sided reads included. Both are 0 before the first. */
+  uint64_t tenant_budget_rows_per_second;
+  uint64_t tenant_rows_per_second;
 } engram_stats;
 
 ENGRAM_API engram_status engram_table_get_stats(const engram_table* table, engram_stats* stats);

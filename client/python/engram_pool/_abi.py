@@ -104,7 +104,7 @@ class Stats(Sized):
                 "bytes_read", "batches", "rows_mapped", "rows_stream", "rows_ofi", "layers_ready", "layers_failed",
                 "layers_cancelled", "layers_late", "rows_late", "hedges_started", "hedges_won", "rows_joined",
                 "leases_expired", "peers_abandoned", "cache_hits", "cache_misses", "cache_evictions", "cache_bytes",
-                "rows_hinted")
+                "rows_hinted", "tenant_budget_rows_per_second", "tenant_rows_per_second")
     _fields_ = [("struct_size", c.c_size_t)] + [(name, c.c_uint64) for name in COUNTERS]
 
 

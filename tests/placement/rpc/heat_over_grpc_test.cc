@@ -106,6 +106,16 @@ TEST_F(HeatOverGrpcTest, WhatMakesNoSenseIsRefusedOrLeftOut) {
   EXPECT_EQ(heat.ngrams_size(), 0);
 }
 
+TEST(TurnsTest, WhoComesBeyondTheLimitIsTurnedAwayUntilOneIsOver) {
+  Turns turns(2);
+  const Turns::Turn one = turns.Take();
+  Turns::Turn two = turns.Take();
+  EXPECT_TRUE(one && two);
+  EXPECT_FALSE(turns.Take());
+  two.reset();
+  EXPECT_TRUE(turns.Take());
+}
+
 TEST_F(HeatOverGrpcTest, ThePlanOfAPoolInOrderIsEmpty) {
   grpc::ClientContext context;
   v1::GetPlanResponse plan;

@@ -482,6 +482,8 @@ TEST_F(PoolNodeTest, MetricsHaveTheirPromisedNamesFromTheStart) {
         "engram_pool_allocated_bytes{", "engram_pool_registered_bytes{", "engram_replicas{",
         "engram_pull_bytes_total", "engram_verify_failures_total{", "engram_sessions 0",
         "engram_lease_renewals_total{", "engram_retirements_pending 0",
+        "engram_registration_renewals_total{result=\"begun\"} 0",
+        "engram_registration_renewals_total{result=\"failed\"} 0",
         "engram_gather_rows_total{lane=\"bulk\"} 0",
         "engram_gather_messages_total{lane=\"urgent\"} 0", "engram_map_epoch "}) {
     EXPECT_THAT(text, HasSubstr(name));
