@@ -75,7 +75,6 @@ TimedStep::TimedStep(client::SharedPrefetcher* prefetcher, const TableShape& sha
     : prefetcher_(prefetcher),
       shape_(shape),
       kind_(kind),
-      layer_rows_(layer_rows),
       random_(seed),
       ids_(std::size_t{layer_rows} * kLayers),
       expected_(shape.row_bytes) {}

@@ -49,7 +49,6 @@ class TimedStep {
   client::SharedPrefetcher* const prefetcher_;
   const TableShape shape_;
   const client::StepKind kind_;
-  const std::uint32_t layer_rows_;
   SeededRandom random_;
   std::vector<RowId> ids_;  // [layer][row]
   fabric::HostBuffer out_;
