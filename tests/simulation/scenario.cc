@@ -115,11 +115,12 @@ class Scenario {
     if (tables < tables_) return Load(controller);
     if (ready.empty() || world_.now() >= trouble_until_) return;
     const TableName name = ready[which % ready.size()]->name;
+    const bool named = !ready[which % ready.size()]->aliases.empty();
     if (alias && CarriedOut(Trouble::kAlias)) controller->SetAlias(name.name, name.version);
     if (!CarriedOut(Trouble::kDelete)) return;
     if (controller->controller() == nullptr) return;
     // What an alias names cannot be deleted.
-    if (!ready[which % ready.size()]->aliases.empty()) controller->SetAlias(name.name, "");
+    if (named) controller->SetAlias(name.name, "");
     if (stop && CarriedOut(Trouble::kStopClient)) {
       world_.After(wait, [this, whom, length] { StopFor(&clients_[whom]->process(), length); });
     }
