@@ -1,12 +1,12 @@
 #include "poolserver/nvme/read_probe.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <numeric>
 #include <utility>
 #include <vector>
 
-#include "absl/synchronization/notification.h"
 #include "engram/random.h"
 #include "poolserver/nvme/row_file.h"
 
@@ -23,15 +23,18 @@ constexpr auto kProbeTime = std::chrono::milliseconds(100);
 class ProbeBatch final : public BlockBatch {
  public:
   void Landed(std::size_t, const std::byte* bytes) override { failed_ += bytes == nullptr; }
-  void Ended() override { ended_.Notify(); }
+  void Ended() override {
+    ended_.store(true);
+    ended_.notify_one();
+  }
   absl::Status Await() {
-    ended_.WaitForNotification();
+    ended_.wait(false);
     return failed_ == 0 ? absl::OkStatus() : absl::DataLossError("a block could not be read");
   }
 
  private:
   std::uint64_t failed_ = 0;
-  absl::Notification ended_;
+  std::atomic<bool> ended_ = false;
 };
 
 RowFileHeader ProbeHeader() {
