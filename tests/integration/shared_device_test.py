@@ -148,7 +148,7 @@ class SharedDevice(unittest.TestCase):
 
     def start_and_fail(self, *flags):
         process, log = self.node("node-a", *flags)
-        self.assertEqual(process.wait(timeout=30), 1, log.read_text())
+        self.assertIn(process.wait(timeout=30), (1, 2), log.read_text())  # 2: the settings say so already
         return log.read_text()
 
 
