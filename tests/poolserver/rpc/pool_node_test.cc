@@ -175,7 +175,7 @@ class PoolNodeTest : public testing::Test {
     options_.failure_domain = "rack1";
     options_.memory[0].capacity_bytes = std::uint64_t{64} << 20;
     options_.memory[0].slab_bytes = std::uint64_t{8} << 20;
-    options_.lease = 2s;
+    options_.lease = 120s;  // longer than any wait here: a session here renews only what it says
     options_.targets.node = options_.node;
   }
   void StartNode() {
