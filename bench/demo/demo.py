@@ -227,15 +227,23 @@ def judge(replicas):
     return problems
 
 
-def shared_memory():
-    """What lies in shared memory: files of /dev/shm and segments of System V."""
+def abandoned_memory():
+    """Shared memory that no living process holds: files of /dev/shm and segments of System V."""
+    held = set()
+    for process in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            held.update(line.split(maxsplit=5)[-1] for line in (process / "maps").read_text(errors="replace").splitlines())
+            for link in (process / "fd").iterdir():
+                with contextlib.suppress(OSError):  # closed meanwhile
+                    held.add(str(link.readlink()))
     segments = pathlib.Path("/proc/sysvipc/shm").read_text(encoding="ascii").splitlines()[1:]
-    return {str(path) for path in pathlib.Path("/dev/shm").iterdir()} | {f"segment {line.split()[1]}" for line in segments}
+    return {str(path) for path in pathlib.Path("/dev/shm").iterdir() if str(path) not in held} | {
+        f"segment {fields[1]}" for fields in map(str.split, segments) if fields[6] == "0"}
 
 
 def leftovers(data_dir, shared_before):
-    """Processes that mention the demo's folder, and shared memory that was not there before."""
-    found = [f"shared memory {name}" for name in sorted(shared_memory() - shared_before)]
+    """Processes that mention the demo's folder, and abandoned shared memory that was not there before."""
+    found = [f"shared memory {name}" for name in sorted(abandoned_memory() - shared_before)]
     for process in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
@@ -250,7 +258,7 @@ def run(options, work):
     pool = Pool(bin_dir, work / "pool")
     facts, events = {}, []
     check_room(work)
-    shared_before = shared_memory()
+    shared_before = abandoned_memory()
     with pages.reserved(NODES * 400, screen) as page_note:
         facts["pages"] = page_note
         try:
