@@ -36,7 +36,7 @@ TEST(CppTest, ReadsStepsIntoTheSlotsOfADestination) {
   TokenInput input;
   input.tokens = tokens;
   const engram_ticket ticket = steps.Submit(slot, input, ENGRAM_STEP_VERIFY);
-  steps.Wait(ticket, -1, seconds(5));
+  steps.Wait(ticket, -1, seconds(20));
   const std::vector<std::int64_t> rows = table.Addresses(input);
   for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
     EXPECT_EQ(steps.State(ticket, layer), ENGRAM_LAYER_READY);

@@ -75,7 +75,7 @@ class PoolTest : public testing::Test {
   }
 
   // Reads rows all over the table; every delivered byte must be right.
-  absl::Status Read(Duration timeout = 5s) {
+  absl::Status Read(Duration timeout = 20s) {
     const std::uint64_t rows = table_->layout().rows();
     std::vector<RowId> ids;
     for (std::uint64_t i = 0; i < 2000; ++i) ids.push_back(RowId(i * 7919 % rows));
@@ -138,7 +138,7 @@ TEST_F(PoolTest, ReadsTokensThroughTheTablesAddresses) {
   ASSERT_TRUE(table_->addressing()->Rows(span, ids).ok());
   const std::size_t bytes = table_->layout().row_bytes();
   std::vector<std::byte> out(ids.size() * bytes), want(bytes);
-  ASSERT_EQ(table_->ReadTokens(span, out, {}, SystemClock::Get().Now() + 5s), absl::OkStatus());
+  ASSERT_EQ(table_->ReadTokens(span, out, {}, SystemClock::Get().Now() + 20s), absl::OkStatus());
   for (std::size_t i = 0; i < ids.size(); ++i) {
     FillSyntheticRow(record_.source.seed, ids[i], want);
     ASSERT_EQ(std::memcmp(&out[i * bytes], want.data(), bytes), 0) << i;
@@ -155,7 +155,7 @@ TEST_F(PoolTest, NamesATokenOutsideTheVocabulary) {
         std::numeric_limits<std::int64_t>::max()}) {
     TokenSpan span;
     span.tokens = {&outside, 1};
-    const auto status = table_->ReadTokens(span, out, {}, SystemClock::Get().Now() + 5s);
+    const auto status = table_->ReadTokens(span, out, {}, SystemClock::Get().Now() + 20s);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()), HasSubstr(std::to_string(outside)));
   }

@@ -124,7 +124,7 @@ TEST_F(OfiQueueTest, ALimitOfEndpointsIsNamedAndEarlierLinksReadOn) {
   const rlimit none{static_cast<rlim_t>(next), before.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
   const auto peer = fabric_->AddPeer({target_->address(), {}, NodeId{"node"}, Incarnation(3)},
-                                     SystemClock::Get().Now() + std::chrono::seconds(5));
+                                     SystemClock::Get().Now() + std::chrono::seconds(20));
   Read(64);
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
   ASSERT_TRUE(absl::IsUnavailable(peer.status())) << peer.status();

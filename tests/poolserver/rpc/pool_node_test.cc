@@ -230,7 +230,7 @@ void ReadAndCheck(fabric::Fabric& fabric, const SessionOpened& opened, const Gra
     const PathAddress& address = opened.paths.at(path.path);
     if (address.fabric != fabric.info().kind) continue;
     auto peer = fabric.AddPeer({address, opened.token, opened.node, opened.incarnation},
-                               SystemClock::Get().Now() + 5s);
+                               SystemClock::Get().Now() + kPatience);
     ASSERT_TRUE(peer.ok()) << peer.status();
     auto region = fabric.Import({*peer, path.address, path.length, path.key});
     ASSERT_TRUE(region.ok()) << region.status();
