@@ -1,6 +1,5 @@
 """Rows before the layer that needs them. usage: prefetch.py HOST:PORT NAME@VERSION"""
 import sys
-
 import engram_pool
 
 if len(sys.argv) != 3:
