@@ -27,9 +27,8 @@ class AbiTest(unittest.TestCase):
                         "--wait", "--timeout", "60s")
 
     def run_program(self, *command, **environment):
-        nodes = [process["pid"] for name, process in self.pool.processes().items() if name.startswith("node-")]
         env = dict(self.pool.env, ENGRAM_ENDPOINT=self.endpoint, ENGRAM_TEST_BIN=str(BIN_DIR),
-                   ENGRAM_TEST_NODES=" ".join(map(str, nodes)), **environment)
+                   ENGRAM_TEST_NODES=" ".join(map(str, self.pool.nodes())), **environment)
         return subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True, timeout=150)
 
     def test_every_call_of_the_c_abi(self):

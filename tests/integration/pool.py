@@ -1,7 +1,9 @@
 """A local pool under test, driven through the real engramctl; shared by the integration tests."""
+import contextlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
 import time
@@ -46,11 +48,33 @@ class Pool:
         done = self.run("local", "status", "--data-dir", self.data_dir, "-o", "json")
         return {process["name"]: process for process in json.loads(done.stdout)["processes"]}
 
+    def nodes(self):
+        """The pids of the pool nodes."""
+        return [process["pid"] for name, process in self.processes().items() if name.startswith("node-")]
+
     def synthetic(self, **fields):
         """Writes a synthetic spec and returns its path."""
         path = self.path / "spec.json"
         path.write_text(json.dumps(fields), encoding="utf-8")
         return path
+
+
+@contextlib.contextmanager
+def stopped(pids):
+    """The processes stand still meanwhile, every thread of them."""
+    try:
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
+        for pid in pids:
+            assert wait_until(lambda pid=pid: all(stat[stat.rindex(")") + 2] == "T" for stat in thread_stats(pid))), pid
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def thread_stats(pid):
+    return [path.read_text(encoding="ascii") for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
 
 
 def alive(pid):

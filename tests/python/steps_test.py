@@ -4,6 +4,8 @@ usage: steps_test.py BIN_DIR [unittest options]
 """
 import asyncio
 import gc
+import hashlib
+import math
 import pathlib
 import subprocess
 import sys
@@ -15,7 +17,7 @@ import numpy as np
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parent / "integration")]
 import engram_pool  # noqa: E402
-from pool import Pool, wait_until  # noqa: E402
+from pool import Pool, stopped, wait_until  # noqa: E402
 
 BIN_DIR = None
 SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1, 14]}
@@ -34,6 +36,13 @@ class Legacy:
 
     def __dlpack_device__(self):
         return self.array.__dlpack_device__()
+
+
+class Versioned(Legacy):
+    """The same, which exports the second version, as newer ones do."""
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
 
 
 def setUpModule():
@@ -91,13 +100,16 @@ class StepsTest(unittest.TestCase):
         layout = self.table.layout(5)
         want = self.want.transpose(1, 0, 2, 3)
         array = np.zeros(layout.bytes + 64, np.uint8)
-        for out in (array, bytearray(layout.bytes), memoryview(bytearray(layout.bytes)), Legacy(array)):
+        for out in (array, bytearray(layout.bytes), memoryview(bytearray(layout.bytes)), Legacy(array), Versioned(array)):
             with self.table.register(out) as destination, self.table.prefetch(TOKENS, layout=layout, destination=destination,
                                                                              timeout=10) as step:
                 np.testing.assert_array_equal(step.wait(), want)
                 np.testing.assert_array_equal(layout.views(out, 5)[0], want)
         self.refused(engram_pool.InvalidArgument, "out has 10 bytes; the layout needs",
                      lambda: self.table.prefetch(TOKENS, layout=layout, out=bytearray(10)))
+        array.flags.writeable = False
+        self.refused(engram_pool.InvalidArgument, "out must be C-contiguous and writable|out cannot be taken through DLPack",
+                     lambda: self.table.prefetch(TOKENS, layout=layout, out=Versioned(array)))
 
     def test_torch_tensors_are_memory_too(self):
         try:
@@ -106,9 +118,18 @@ class StepsTest(unittest.TestCase):
             self.skipTest("torch is not installed")
         layout = self.table.layout(5)
         out = torch.zeros(layout.bytes, dtype=torch.uint8)
+        want = torch.from_numpy(self.want.transpose(1, 0, 2, 3).copy())
         with self.table.prefetch(torch.tensor(TOKENS), layout=layout, out=out, timeout=10) as step:
-            np.testing.assert_array_equal(step.wait(), self.want.transpose(1, 0, 2, 3))
-            self.assertEqual(out[0].item(), self.want[0, 0, 0, 0])
+            step.wait()
+        self.assertTrue(torch.equal(out.view(2, 5, 24, 264), want))
+        rows = torch.from_numpy(self.table.addresses(TOKENS))
+        for ids in (rows, rows.to(torch.int32), rows.permute(2, 0, 1).contiguous().permute(1, 2, 0)):
+            with self.table.register(out.zero_()) as destination, self.table.prefetch_rows(
+                    ids, layout=layout, destination=destination, timeout=10) as step:
+                step.wait()
+            self.assertTrue(torch.equal(out.view(2, 5, 24, 264), want), ids.dtype)
+        self.refused(engram_pool.InvalidArgument, "out cannot be taken through DLPack",
+                     lambda: self.table.prefetch(TOKENS, out=torch.zeros(self.want.size, requires_grad=True)))
 
     def test_a_slot_is_used_by_one_step_after_the_other(self):
         layout = self.table.layout(5)
@@ -187,16 +208,6 @@ class StepsTest(unittest.TestCase):
             np.testing.assert_array_equal(step.rows, want)
             self.assertEqual(np.flatnonzero(step.row_status(14)).tolist(), [2 * 24 + 5])
 
-    def test_other_threads_run_while_a_step_is_waited_for(self):
-        ticks, stop = [], threading.Event()
-        thread = threading.Thread(target=lambda: [ticks.append(1) for _ in iter(lambda: stop.wait(0.001), True)])
-        thread.start()
-        self.addCleanup(thread.join)
-        self.addCleanup(stop.set)
-        step = self.table.prefetch_rows(self.table.addresses(TOKENS), timeout=10)
-        step.wait()
-        self.assertTrue(wait_until(lambda: len(ticks) > 2))
-
     def test_a_step_of_a_layout_can_be_awaited(self):
         layout = self.table.layout(5, order="column", split=True)
 
@@ -224,6 +235,120 @@ class StepsOverStreamTest(StepsTest):
             with table.prefetch(TOKENS, layout=layout, timeout=10) as step:
                 np.testing.assert_array_equal(np.concatenate(step.wait(), axis=-1), want)
         self.assertGreater(table.stats()["cache_hits"], 0)
+
+
+    def test_another_process_of_the_host_finds_what_was_read(self):
+        table = self.pool.table("small@1", cache_bytes=16 << 20, host_cache=True)
+        table.prefetch(TOKENS, timeout=10).wait()
+        code = ("import engram_pool, hashlib\n"
+                f"pool = engram_pool.connect({ENDPOINT!r}, fabric='stream')\n"
+                "table = pool.table('small@1', cache_bytes=16 << 20, host_cache=True)\n"
+                f"rows = table.prefetch({TOKENS}, timeout=10).wait()\n"
+                "stats = table.stats()\n"
+                "print(hashlib.sha256(rows).hexdigest(), stats['rows_stream'], stats['cache_hits'] > 0)\n")
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+        self.assertEqual(done.stdout.split(), [hashlib.sha256(self.want).hexdigest(), "0", "True"], done.stderr)
+
+
+class StandingStillTest(unittest.TestCase):
+    """Steps that stay outstanding, because the nodes are stopped meanwhile."""
+
+    def setUp(self):
+        pool = engram_pool.connect(ENDPOINT, fabric="stream")
+        self.addCleanup(pool.close)
+        self.table = pool.table("small@1")
+        self.want = self.table.read(TOKENS, timeout=20)
+        self.nodes = POOL.nodes()
+
+    def refused(self, error, words, call):
+        with self.assertRaisesRegex(error, words):
+            call()
+
+    def test_other_threads_run_while_a_step_is_waited_for(self):
+        ticks, stop = [], threading.Event()
+        thread = threading.Thread(target=lambda: [ticks.append(1) for _ in iter(lambda: stop.wait(0.001), True)])
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(stop.set)
+        with stopped(self.nodes):
+            step = self.table.prefetch(TOKENS, timeout=60)
+            before = len(ticks)
+            self.refused(engram_pool.DeadlineExceeded, "is not there yet; its reads go on", lambda: step.wait(timeout=1))
+            self.assertGreater(len(ticks), before + 5)
+        np.testing.assert_array_equal(step.wait(), self.want)
+
+    def test_await_raises_what_went_wrong_and_other_tasks_run_meanwhile(self):
+        async def tick(ticks):
+            while True:
+                ticks.append(1)
+                await asyncio.sleep(0.001)
+
+        async def one(step, ticks):
+            other = asyncio.create_task(tick(ticks))
+            try:
+                return await step
+            finally:
+                other.cancel()
+
+        ticks = []
+        with stopped(self.nodes):
+            step = self.table.prefetch(TOKENS, timeout=0.5, needed_in={1: 0.001})
+            self.refused(engram_pool.DeadlineExceeded, "was not read in time", lambda: asyncio.run(one(step, ticks)))
+        self.assertGreater(len(ticks), 5)
+        np.testing.assert_array_equal(step.rows, np.broadcast_to(POISON, step.rows.shape))
+        self.assertEqual((step.state(1), step.late(1), step.late(14)), ("failed", True, False))
+
+    def test_a_layer_that_is_cancelled_while_it_lands_is_poison_for_good(self):
+        with stopped(self.nodes):
+            step = self.table.prefetch(TOKENS, timeout=60)
+            step.cancel(14)
+            for _ in range(2):
+                self.refused(engram_pool.FailedPrecondition, "was cancelled", lambda: step.wait(layer=14))
+            self.assertEqual((step.state(1), step.state(14)), ("pending", "cancelled"))
+            self.assertEqual(set(step.row_status(14)), {2})
+            np.testing.assert_array_equal(step.rows[:, 1], np.broadcast_to(POISON, (5, 24, 264)))
+        np.testing.assert_array_equal(step.wait(layer=1)[:, 0], self.want[:, 0])
+        np.testing.assert_array_equal(step.rows[:, 1], np.broadcast_to(POISON, (5, 24, 264)))
+
+    def test_late_rows_come_from_the_other_replica(self):
+        with stopped(self.nodes[:1]):
+            with self.table.prefetch(TOKENS, timeout=100, needed_in={1: 0.001, 14: 0.002}) as step:
+                np.testing.assert_array_equal(step.wait(timeout=60), self.want)
+        stats = self.table.stats()
+        self.assertGreater(stats["hedges_won"], 0)
+        self.assertGreaterEqual(stats["rows_late"], stats["hedges_won"])
+
+    def test_steps_that_nobody_keeps_are_given_back(self):
+        with stopped(self.nodes):
+            for _ in range(70):
+                self.table.prefetch(TOKENS, timeout=60)
+        np.testing.assert_array_equal(self.table.prefetch(TOKENS, timeout=20).wait(), self.want)
+
+    def test_an_interpreter_that_exits_in_the_middle_of_a_step_just_ends(self):
+        code = ("import contextlib, engram_pool, sys, threading\n"
+                f"table = engram_pool.connect({ENDPOINT!r}, fabric='stream').table('small@1'); table.read([1])\n"
+                "print('open', flush=True); sys.stdin.readline()\n"
+                "step = table.prefetch([7] * 50, kind='prefill', timeout=100)\n"
+                "def wait():\n"
+                "    with contextlib.suppress(engram_pool.EngramError): step.wait()\n"  # the exit ends the step
+                "threading.Thread(target=wait, daemon=True).start()\n"
+                "print(step.state(1))\n")
+        with subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                              text=True) as child:
+            self.assertEqual(child.stdout.readline(), "open\n")
+            with stopped(self.nodes):
+                out, err = child.communicate("go on\n", timeout=60)
+        self.assertEqual((child.returncode, out, err), (0, "pending\n", ""))
+
+
+class SpinTest(unittest.TestCase):
+    def test_waits_may_spin_for_ever_or_hardly_at_all(self):
+        for spin in (math.inf, 1e-9):
+            with engram_pool.connect(ENDPOINT, fabric="stream", spin=spin) as pool:
+                table = pool.table("small@1", poller=False)
+                np.testing.assert_array_equal(table.prefetch(TOKENS, timeout=20).wait(), table.read(TOKENS, timeout=20))
+        with self.assertRaisesRegex(engram_pool.InvalidArgument, "spin is -1; it must be a number of seconds above 0"):
+            engram_pool.connect(ENDPOINT, spin=-1)
 
 
 class LogTest(unittest.TestCase):

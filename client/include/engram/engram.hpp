@@ -36,6 +36,7 @@ inline void Check(engram_status status) {
 inline std::uint64_t Nanoseconds(std::chrono::nanoseconds time) {
   return time.count() <= 0 ? 1 : static_cast<std::uint64_t>(time.count());
 }
+inline const char* OrNull(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
 }  // namespace detail
 
 // engram_metrics: Prometheus text of every open table of this process.
@@ -52,6 +53,22 @@ inline std::string Metrics() {
     return text;
   }
 }
+
+// engram_table_options, for Pool::OpenTable and Table::Adopt.
+struct OpenOptions {
+  std::string expected_spec_digest;          // empty: any; in Adopt: that of the table
+  std::string expected_content_digest;       // empty: any
+  std::chrono::nanoseconds open_timeout{0};  // 0: the default
+
+  engram_table_options given() const {
+    engram_table_options options;
+    engram_table_options_init(&options);
+    options.expected_spec_digest = detail::OrNull(expected_spec_digest);
+    options.expected_content_digest = detail::OrNull(expected_content_digest);
+    options.open_timeout_ns = static_cast<std::uint64_t>(open_timeout.count());
+    return options;
+  }
+};
 
 // Raw token ids of one sequence and what stands before them, oldest first.
 struct TokenInput {
@@ -172,9 +189,10 @@ class Table {
     return fd;
   }
   // Opens what is pending; this table stays open until it is destroyed.
-  Table Adopt() const {
+  Table Adopt(const OpenOptions& options = {}) const {
+    const engram_table_options given = options.given();
     engram_table* adopted = nullptr;
-    detail::Check(engram_table_adopt(table_.get(), nullptr, &adopted));
+    detail::Check(engram_table_adopt(table_.get(), &given, &adopted));
     return Table(adopted);
   }
 
@@ -385,25 +403,26 @@ class Pool {
     std::string tenant;       // empty: "default"
     std::string fabric;       // empty: any
     std::chrono::nanoseconds connect_timeout{0};  // 0: the default
+    // Data-plane waits spin so long, then block; 0: the default, max(): they never block.
+    std::chrono::nanoseconds spin{0};
     // PEM files; all empty: $ENGRAM_TLS_CERT, $ENGRAM_TLS_KEY and $ENGRAM_TLS_CA, else no TLS.
     std::string tls_cert, tls_key, tls_ca;
   };
-  struct TableOptions {
-    std::string expected_spec_digest;          // empty: any
-    std::string expected_content_digest;       // empty: any
-    std::chrono::nanoseconds open_timeout{0};  // 0: the default
-  };
+  using TableOptions = OpenOptions;
 
   static Pool Open(const Options& options) {
     engram_pool_options given;
     engram_pool_options_init(&given);
-    given.endpoints = OrNull(options.endpoints);
-    given.client_name = OrNull(options.client_name);
-    given.tenant = OrNull(options.tenant);
-    given.fabric = OrNull(options.fabric);
+    given.endpoints = detail::OrNull(options.endpoints);
+    given.client_name = detail::OrNull(options.client_name);
+    given.tenant = detail::OrNull(options.tenant);
+    given.fabric = detail::OrNull(options.fabric);
     given.connect_timeout_ns = static_cast<std::uint64_t>(options.connect_timeout.count());
-    const engram_tls_files tls{sizeof tls, OrNull(options.tls_cert), OrNull(options.tls_key),
-                               OrNull(options.tls_ca)};
+    given.spin_ns = options.spin == std::chrono::nanoseconds::max()
+                        ? UINT64_MAX
+                        : static_cast<std::uint64_t>(options.spin.count());
+    const engram_tls_files tls{sizeof tls, detail::OrNull(options.tls_cert),
+                               detail::OrNull(options.tls_key), detail::OrNull(options.tls_ca)};
     engram_pool* pool = nullptr;
     detail::Check(engram_pool_open_tls(&given, &tls, &pool));
     return Pool(pool);
@@ -411,11 +430,7 @@ class Pool {
   static Pool Open() { return Open(Options{}); }
 
   Table OpenTable(const std::string& name, const TableOptions& options) {
-    engram_table_options given;
-    engram_table_options_init(&given);
-    given.expected_spec_digest = OrNull(options.expected_spec_digest);
-    given.expected_content_digest = OrNull(options.expected_content_digest);
-    given.open_timeout_ns = static_cast<std::uint64_t>(options.open_timeout.count());
+    const engram_table_options given = options.given();
     engram_table* table = nullptr;
     detail::Check(engram_table_open(pool_.get(), name.c_str(), &given, &table));
     return Table(table);
@@ -429,9 +444,6 @@ class Pool {
     void operator()(engram_pool* pool) const noexcept { engram_pool_close(pool); }
   };
   explicit Pool(engram_pool* pool) : pool_(pool) {}
-  static const char* OrNull(const std::string& text) {
-    return text.empty() ? nullptr : text.c_str();
-  }
 
   std::unique_ptr<engram_pool, Close> pool_;
 };

@@ -8,12 +8,12 @@ from ._buffers import flags, ids, pointer, row_ids
 from ._errors import InvalidArgument
 
 
-def nanoseconds(seconds):
+def nanoseconds(seconds, name="timeout"):
     if seconds is None:
         return 0
     if not seconds > 0:
-        raise InvalidArgument(f"timeout is {seconds}; it must be a number of seconds above 0")
-    return min(int(seconds * 1e9), 2**63)
+        raise InvalidArgument(f"{name} is {seconds}; it must be a number of seconds above 0")
+    return max(1, min(int(seconds * 1e9), 2**63))
 
 
 def text(value):

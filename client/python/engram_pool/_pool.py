@@ -1,5 +1,6 @@
 """Pool: a connection, and the tables that it opens. ctypes releases the GIL around every call."""
 import ctypes as c
+import math
 import os
 import weakref
 
@@ -10,15 +11,18 @@ from ._errors import ResourceExhausted
 from ._handle import Handle
 from ._table import Table
 
+NEVER_BLOCK = 2**64 - 1
+
 
 class Pool:
     """A connection to a pool; thread-safe. Use `connect`."""
 
-    def __init__(self, endpoint=None, *, client_name=None, tenant=None, fabric=None, timeout=None, tls_cert=None,
-                 tls_key=None, tls_ca=None):
+    def __init__(self, endpoint=None, *, client_name=None, tenant=None, fabric=None, timeout=None, spin=None,
+                 tls_cert=None, tls_key=None, tls_ca=None):
         endpoints = ",".join(endpoint) if isinstance(endpoint, (list, tuple)) else endpoint
         options = _abi.PoolOptions(endpoints=text(endpoints), client_name=text(client_name), tenant=text(tenant),
-                                   fabric=text(fabric), connect_timeout_ns=nanoseconds(timeout))
+                                   fabric=text(fabric), connect_timeout_ns=nanoseconds(timeout),
+                                   spin_ns=NEVER_BLOCK if spin == math.inf else nanoseconds(spin, "spin"))
         tls = _abi.TlsFiles(cert=text(tls_cert), key=text(tls_key), ca=text(tls_ca))
         handle = c.c_void_p()
         check(library.engram_pool_open_tls(c.byref(options), c.byref(tls), c.byref(handle)))
@@ -68,7 +72,8 @@ def metrics():
 def connect(endpoint=None, **options):
     """Connects to a pool: "host:port", a list of them, or nothing for the current context.
 
-    Options: client_name, tenant, fabric ("mapped", "stream", "ofi", "ucx"), timeout in seconds. "ofi" takes the libfabric provider
+    Options: client_name, tenant, fabric ("mapped", "stream", "ofi", "ucx"), timeout in seconds; spin: data-plane waits spin for
+    so many seconds (50e-6), then block; math.inf: they never do. "ofi" takes the libfabric provider
     that ENGRAM_OFI_PROVIDER names (tcp;ofi_rxm) at the address ENGRAM_OFI_HOST (127.0.0.1); "ucx" the transports
     that ENGRAM_UCX_TLS names (UCX chooses) on the devices ENGRAM_UCX_DEVICES (lo). tls_cert, tls_key, tls_ca: PEM files, or
     ENGRAM_TLS_CERT, ENGRAM_TLS_KEY, ENGRAM_TLS_CA; with them the tenant is that of the certificate.

@@ -1,4 +1,5 @@
 #include <engram/engram.h>
+#include <engram/engram_gpu.h> /* declarations only: they are C99, too */
 #include <stdio.h>
 #include <string.h>
 

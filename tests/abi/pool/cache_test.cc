@@ -23,6 +23,12 @@ class CacheTest : public testing::Test {
     options.pinned_file = pinned_file;
     ExpectOk(engram_prefetcher_open(opened.table, &options, &opened.prefetcher));
   }
+  void OpenHostCache(Opened& opened, std::uint64_t bytes) {
+    auto options = Sized<engram_prefetcher_options>();
+    options.cache_bytes = bytes;
+    options.host_cache = 1;
+    ExpectOk(engram_prefetcher_open(opened.table, &options, &opened.prefetcher));
+  }
   void Read(Opened& opened) {
     PackedStep step(kTokens);
     const engram_ticket ticket = opened.Submit(step.step);
@@ -104,20 +110,29 @@ TEST_F(CacheTest, WhatWasHotCanBePinned) {
 }
 
 TEST_F(CacheTest, ProcessesOfAHostShareTheirReads) {
-  const auto open = [](Opened& opened) {
-    auto options = Sized<engram_prefetcher_options>();
-    options.cache_bytes = 8 << 20;
-    options.host_cache = 1;
-    ExpectOk(engram_prefetcher_open(opened.table, &options, &opened.prefetcher));
-  };
   Opened one("stream"), other("stream");
-  open(one);
-  open(other);
+  OpenHostCache(one, 8 << 20);
+  OpenHostCache(other, 8 << 20);
   Read(one);
   EXPECT_GT(one.Stats().rows_stream, 0u);
   Read(other);
   EXPECT_EQ(other.Stats().rows_stream, 0u);
   EXPECT_EQ(other.Stats().cache_hits, one.Stats().cache_misses);
+}
+
+// As with a segment of another build, or one that is no cache.
+TEST_F(CacheTest, AHostCacheThatCannotBeHadIsDoneWithoutAndTheLogSaysWhy) {
+  Log log;
+  Opened one("stream"), other("stream");
+  OpenHostCache(one, 8 << 20);
+  Read(one);
+  EXPECT_EQ(log.text().find("host cache"), std::string::npos) << log.text();
+  OpenHostCache(other, 16 << 20);
+  EXPECT_THAT(log.text(), testing::ContainsRegex("1 host cache /dev/shm/[^ ]+: its size is "));
+  EXPECT_THAT(log.text(), testing::HasSubstr("; this process reads without a cache"));
+  Read(other);
+  EXPECT_EQ(other.Stats().rows_stream, one.Stats().rows_stream);
+  EXPECT_EQ(other.Stats().cache_hits + other.Stats().cache_misses, 0u);
 }
 
 TEST_F(CacheTest, MistakesAreNamed) {

@@ -1,8 +1,9 @@
 // The C++ face of the library against a real pool.
 #include <poll.h>
-#include <engram/engram.hpp>
 
 #include <algorithm>
+#include <engram/engram.hpp>
+#include <thread>
 
 #include "tests/abi/pool/opened.h"
 
@@ -10,6 +11,17 @@ namespace engram::abi_test {
 namespace {
 
 using std::chrono::seconds;
+
+template <class Call>
+void ExpectError(Call call, engram_status status, const char* says) {
+  try {
+    call();
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.status(), status);
+    EXPECT_THAT(std::string(error.what()), testing::HasSubstr(says));
+  }
+}
 
 TEST(CppTest, ReadsStepsIntoTheSlotsOfADestination) {
   Pool pool = Pool::Open();
@@ -67,24 +79,85 @@ TEST(CppTest, ReadsStepsIntoTheSlotsOfADestination) {
   EXPECT_EQ(poll(&event, 1, 0), 0);
 }
 
+TEST(CppTest, AStepThatIsCancelledWhileItLandsIsPoisonAndTheNextOneArrives) {
+  Pool::Options pool_options;
+  pool_options.fabric = "stream";
+  pool_options.spin = std::chrono::nanoseconds::max();
+  Pool pool = Pool::Open(pool_options);
+  Table table = pool.OpenTable("small@1");
+  Prefetcher::Options options;
+  options.poller = true;
+  options.steps = 1;
+  Prefetcher steps(table, options);
+  PackedStep one({1, 2});
+  one.step.timeout_ns = 60 * kSecond;
+  const std::uint64_t needed[kLayers] = {1'000, 0};
+  one.step.needed_in_ns = needed;
+  {
+    const StoppedNodes stopped;
+    const engram_ticket ticket = steps.Submit(one.step);
+    ExpectError([&] { steps.Submit(one.step); }, ENGRAM_RESOURCE_EXHAUSTED, "all 1 steps");
+    ExpectError([&] { steps.Wait(ticket, 0, std::chrono::milliseconds(20)); },
+                ENGRAM_DEADLINE_EXCEEDED, "is not there yet; its reads go on");
+    EXPECT_EQ(steps.State(ticket, 0), ENGRAM_LAYER_PENDING);
+    for (int i = 0; i < 1000 && !steps.Late(ticket, 0); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_TRUE(steps.Late(ticket, 0));
+    EXPECT_FALSE(steps.Late(ticket, 1)) << "there is no hurry";
+    steps.Cancel(ticket, -1);
+    ExpectError([&] { steps.Wait(ticket, 1, seconds(20)); }, ENGRAM_FAILED_PRECONDITION,
+                "layer 1 of the step was cancelled");
+    EXPECT_EQ(steps.State(ticket, 1), ENGRAM_LAYER_CANCELLED);
+    EXPECT_TRUE(one.IsPoison());
+    steps.Release(ticket);
+    EXPECT_EQ(steps.State(ticket, 1), ENGRAM_LAYER_UNKNOWN);
+  }
+  const engram_ticket ticket = steps.Submit(one.step);
+  steps.Wait(ticket, -1, seconds(20));
+  Opened opened;
+  EXPECT_TRUE(one.IsGolden(opened));
+  const std::vector<std::uint8_t> status = steps.RowStatus(ticket, 1);
+  EXPECT_EQ(std::count(status.begin(), status.end(), ENGRAM_ROW_OK), 2 * kColumns);
+  steps.Release(ticket);
+}
+
+TEST(CppTest, AnAliasIsAdoptedBetweenTwoSteps) {
+  ASSERT_TRUE(Engramctl("set alias small@cpp 1"));
+  {
+    Pool pool = Pool::Open();
+    Table table = pool.OpenTable("small@cpp");
+    ASSERT_TRUE(Engramctl("set alias small@cpp 2"));
+    pollfd event{table.pending_fd(), POLLIN, 0};
+    ASSERT_EQ(poll(&event, 1, 20'000), 1);
+    EXPECT_EQ(table.pending(), "small@2");
+    Pool::TableOptions other;
+    other.expected_spec_digest = "abc";
+    ExpectError([&] { table.Adopt(other); }, ENGRAM_FAILED_PRECONDITION,
+                "table small@2 has the spec digest ");
+    Table adopted = table.Adopt();
+    EXPECT_STREQ(table.info().version, "1");
+    EXPECT_STREQ(adopted.info().version, "2");
+    Prefetcher before(table, {}), after(adopted, {});
+    PackedStep one({7}), two({7});
+    const engram_ticket first = before.Submit(one.step), second = after.Submit(two.step);
+    before.Wait(first, -1, seconds(20));
+    after.Wait(second, -1, seconds(20));
+    Opened opened;
+    EXPECT_TRUE(one.IsGolden(opened));
+    EXPECT_TRUE(two.IsGolden(opened, kSecondSeed));
+  }
+  EXPECT_TRUE(Engramctl("delete alias small@cpp --yes"));
+}
+
 TEST(CppTest, FailuresAreErrorsWithTheirStatus) {
   Pool pool = Pool::Open();
   const Table table = pool.OpenTable("small@1");
   Layout layout;
   layout.max_tokens = 1;
   layout.first_column = 24;
-  const auto fails = [](auto call, engram_status status, const char* says) {
-    try {
-      call();
-      ADD_FAILURE() << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.status(), status);
-      EXPECT_THAT(std::string(error.what()), testing::HasSubstr(says));
-    }
-  };
-  fails([&] { table.layout(layout); }, ENGRAM_INVALID_ARGUMENT, "layout->first_column is 24");
-  fails([&] { table.Adopt(); }, ENGRAM_FAILED_PRECONDITION, "there is nothing to adopt");
-  fails([&] { pool.OpenTable("small@77"); }, ENGRAM_NOT_FOUND, "small@77");
+  ExpectError([&] { table.layout(layout); }, ENGRAM_INVALID_ARGUMENT, "layout->first_column is 24");
+  ExpectError([&] { table.Adopt(); }, ENGRAM_FAILED_PRECONDITION, "there is nothing to adopt");
+  ExpectError([&] { pool.OpenTable("small@77"); }, ENGRAM_NOT_FOUND, "small@77");
 }
 
 }  // namespace

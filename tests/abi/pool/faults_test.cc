@@ -1,6 +1,7 @@
 // What can go wrong with a step, through the C ABI against a real pool: each ends in one clear
 // status and leaves the process and the prefetcher usable.
 #include <fcntl.h>
+#include <sched.h>
 #include <spawn.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -194,6 +195,31 @@ TEST(StepFaultsTest, CancelledWhileLanding) {
   EXPECT_EQ(opened.Stats().layers_cancelled, kLayers);
 }
 
+TEST(StepFaultsTest, LateRowsOfANodeThatStandsStillComeFromTheOtherReplica) {
+  Opened opened("stream");
+  ExpectReads(opened);
+  PackedStep one({3, 4, 5});
+  one.step.timeout_ns = 100 * kSecond;
+  const std::uint64_t needed[kLayers] = {1'000'000, 2'000'000};
+  one.step.needed_in_ns = needed;
+  {
+    const StoppedNodes stopped(1);
+    const engram_ticket ticket = opened.Submit(one.step);
+    ExpectOk(engram_prefetcher_wait(opened.Steps(), ticket, -1, 60 * kSecond));
+    EXPECT_TRUE(one.IsGolden(opened));
+    ExpectOk(engram_prefetcher_release(opened.Steps(), ticket));
+    std::fill(one.out.begin(), one.out.end(), std::byte{0xee});
+  }
+  const engram_stats stats = opened.Stats();
+  EXPECT_GT(stats.hedges_won, 0u);
+  EXPECT_GE(stats.rows_late, stats.hedges_won);
+  EXPECT_GE(stats.peers_abandoned, 1u) << "the first reads are over before the others are taken";
+  ExpectReads(opened);
+  EXPECT_EQ(std::count(one.out.begin(), one.out.end(), std::byte{0xee}),
+            static_cast<std::ptrdiff_t>(one.out.size()))
+      << "the node that woke up wrote into memory that was released";
+}
+
 TEST(StepFaultsTest, DroppedTicketsAreBoundedAndEndWithThePrefetcher) {
   Opened opened("stream");
   opened.Steps(2);
@@ -239,6 +265,80 @@ TEST(StepFaultsTest, AStepThatNobodyServesIsNotThereInTime) {
   EXPECT_EQ(stats.layers_late, 1u);
   EXPECT_EQ(stats.rows_late, 2u * kColumns);
   EXPECT_EQ(stats.rows_failed, 2u * kLayers * kColumns);
+}
+
+// Threads that `open` starts get, while this lives, only what a thread that never sleeps leaves of
+// one processor.
+class Starved {
+ public:
+  template <class Open>
+  explicit Starved(Open open) {
+    cpu_set_t all;
+    sched_getaffinity(0, sizeof all, &all);
+    CPU_ZERO(&one_);
+    for (int cpu = 0; cpu < CPU_SETSIZE && CPU_COUNT(&one_) == 0; ++cpu) {
+      if (CPU_ISSET(cpu, &all)) CPU_SET(cpu, &one_);
+    }
+    std::thread opener([&] {  // what it starts inherits both
+      const sched_param none{};
+      EXPECT_EQ(sched_setscheduler(0, SCHED_IDLE, &none), 0);
+      EXPECT_EQ(sched_setaffinity(0, sizeof one_, &one_), 0);
+      open();
+    });
+    opener.join();
+    hog_ = std::jthread([this](const std::stop_token& stop) {
+      sched_setaffinity(0, sizeof one_, &one_);
+      while (!stop.stop_requested()) {
+      }
+    });
+  }
+
+ private:
+  cpu_set_t one_;
+  std::jthread hog_;
+};
+
+// Every row is the right one, or is poison and says that it was not there in time.
+void ExpectRightOrMarked(Opened& opened, const PackedStep& step, engram_ticket ticket) {
+  const std::vector<std::int64_t> rows = opened.Addresses(step.ids);
+  for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
+    std::vector<std::uint8_t> status(step.ids.size() * kColumns);
+    ExpectOk(engram_prefetcher_row_status(opened.Steps(), ticket, layer, status.data(),
+                                          status.size(), nullptr));
+    for (std::size_t i = 0; i < status.size(); ++i) {
+      const std::size_t at = (i / kColumns * kLayers + layer) * kColumns + i % kColumns;
+      const std::byte* const row = &step.out[at * kRowBytes];
+      if (status[i] == ENGRAM_ROW_OK) {
+        const auto id = static_cast<std::uint64_t>(rows[at]);
+        EXPECT_EQ(std::memcmp(row, Golden(opened.FirstRow(layer) + id).data(), kRowBytes), 0);
+      } else {
+        EXPECT_EQ(status[i], ENGRAM_ROW_TIMED_OUT);
+        EXPECT_EQ(std::count(row, row + kValues, std::byte{0x7f}), kValues) << "poison";
+      }
+    }
+  }
+}
+
+TEST(StepFaultsTest, AStarvedPollerDelaysStepsAndEveryOneEndsRightOrMarked) {
+  Opened opened("stream");
+  {
+    const Starved starved([&] { opened.Steps(2); });
+    for (std::int64_t i = 0; i < 20; ++i) {
+      PackedStep one({i, i + 1}), two({i + 2}), three({i});
+      one.step.timeout_ns = 1;  // is over before anybody looks
+      two.step.timeout_ns = 60 * kSecond;
+      const engram_ticket hurried = opened.Submit(one.step), patient = opened.Submit(two.step);
+      ExpectRefused(opened, three.step, ENGRAM_RESOURCE_EXHAUSTED, "all 2 steps are in use");
+      ExpectOk(engram_prefetcher_wait(opened.Steps(), patient, -1, 60 * kSecond));
+      EXPECT_TRUE(two.IsGolden(opened));
+      // What had arrived when the poller came to look is taken all the same.
+      engram_prefetcher_wait(opened.Steps(), hurried, -1, 60 * kSecond);
+      ExpectRightOrMarked(opened, one, hurried);
+      for (const engram_ticket ticket : {hurried, patient})
+        ExpectOk(engram_prefetcher_release(opened.Steps(), ticket));
+    }
+  }
+  ExpectReads(opened);
 }
 
 TEST(StepFaultsTest, AForkedChildIsToldInEveryCall) {
@@ -323,9 +423,7 @@ TEST(StepFaultsTest, AVersionThatIsBeingDeletedIsReadUntilItIsGone) {
   Opened opened("stream", "gone@1");
   PackedStep one({1, 2});
   ExpectOk(engram_prefetcher_wait(opened.Steps(), opened.Submit(one.step), -1, 5 * kSecond));
-  const std::string command = std::string(std::getenv("ENGRAM_TEST_BIN")) +
-                              "/engramctl delete table gone@1 --yes --force >/dev/null";
-  ASSERT_EQ(std::system(command.c_str()), 0);
+  ASSERT_TRUE(Engramctl("delete table gone@1 --yes --force"));
   engram_table* again = nullptr;
   const engram_status reopened = engram_table_open(opened.pool, "gone@1", nullptr, &again);
   EXPECT_TRUE(reopened == ENGRAM_FAILED_PRECONDITION || reopened == ENGRAM_NOT_FOUND);

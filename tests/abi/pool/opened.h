@@ -15,6 +15,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <mutex>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -25,7 +26,7 @@ namespace engram::abi_test {
 
 inline constexpr std::size_t kRowBytes = 264, kValues = 256, kScales = 8;
 inline constexpr std::uint32_t kLayers = 2, kColumns = 24;
-inline constexpr std::uint64_t kSeed = 7, kOtherSeed = 8;
+inline constexpr std::uint64_t kSeed = 7, kOtherSeed = 8, kSecondSeed = 10;  // small@2
 inline constexpr std::uint64_t kSecond = 1'000'000'000;
 
 // Sets struct_size and zeros.
@@ -51,12 +52,43 @@ inline std::vector<std::byte> Golden(std::uint64_t row, std::uint64_t seed = kSe
   return out;
 }
 
-// Stops the pool's nodes while it lives, so that reads over sockets stay outstanding.
+// Whether the command of the pool's operator succeeds.
+inline bool Engramctl(const std::string& words) {
+  const std::string command =
+      std::string(std::getenv("ENGRAM_TEST_BIN")) + "/engramctl " + words + " >/dev/null 2>&1";
+  return std::system(command.c_str()) == 0;
+}
+
+// What the library logs while it lives, a line a message: its level, then the text.
+class Log {
+ public:
+  Log() { engram_set_log(Add, this); }
+  ~Log() { engram_set_log(nullptr, nullptr); }
+  Log(const Log&) = delete;
+  Log& operator=(const Log&) = delete;
+
+  std::string text() {
+    const std::lock_guard lock(mutex_);
+    return text_;
+  }
+
+ private:
+  static void Add(int level, const char* message, void* user) {
+    Log& log = *static_cast<Log*>(user);
+    const std::lock_guard lock(log.mutex_);
+    log.text_ += std::to_string(level) + " " + message + "\n";
+  }
+  std::mutex mutex_;
+  std::string text_;
+};
+
+// Stops the pool's nodes, or the first few of them, while it lives, so that reads over sockets stay
+// outstanding.
 class StoppedNodes {
  public:
-  StoppedNodes() {
+  explicit StoppedNodes(std::size_t most = SIZE_MAX) {
     std::istringstream list(std::getenv("ENGRAM_TEST_NODES"));
-    for (pid_t pid; list >> pid;) pids_.push_back(pid);
+    for (pid_t pid; pids_.size() < most && list >> pid;) pids_.push_back(pid);
     for (const pid_t pid : pids_) kill(pid, SIGSTOP);
     for (const pid_t pid : pids_) {
       while (!IsStopped(pid)) sched_yield();

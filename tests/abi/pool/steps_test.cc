@@ -2,7 +2,6 @@
 #include <dlfcn.h>
 
 #include <algorithm>
-#include <mutex>
 
 #include "checkout.h"
 #include "tests/abi/pool/opened.h"
@@ -250,27 +249,16 @@ TEST(StepsTest, StatisticsAddUp) {
   EXPECT_GT(stats.bytes_read, stats.rows_stream * kRowBytes);
 }
 
-struct Lines {
-  std::mutex mutex;
-  std::string text;
-  static void Add(int level, const char* message, void* user) {
-    Lines& lines = *static_cast<Lines*>(user);
-    const std::lock_guard lock(lines.mutex);
-    lines.text += std::to_string(level) + " " + message + "\n";
-  }
-};
-
 TEST(StepsTest, TheLogSaysWhichNodesAreRead) {
-  Lines lines;
-  engram_set_log(Lines::Add, &lines);
+  Log log;
   { Opened opened; }
   engram_set_log(nullptr, nullptr);
   // One of the two holds all that is needed to open the table.
-  EXPECT_THAT(lines.text, testing::HasSubstr("2 node node-"));
-  EXPECT_THAT(lines.text, testing::HasSubstr("read session open"));
-  const std::string before = lines.text;
+  EXPECT_THAT(log.text(), testing::HasSubstr("2 node node-"));
+  EXPECT_THAT(log.text(), testing::HasSubstr("read session open"));
+  const std::string before = log.text();
   { Opened opened; }
-  EXPECT_EQ(lines.text, before) << "nobody listens any more";
+  EXPECT_EQ(log.text(), before) << "nobody listens any more";
 }
 
 TEST(StepsTest, AStepNamesTheTableItIsOf) {

@@ -9,14 +9,6 @@
 namespace engram::abi_test {
 namespace {
 
-constexpr std::uint64_t kSecondSeed = 10;  // of small@2
-
-int Engramctl(const std::string& words) {
-  const std::string command =
-      std::string(std::getenv("ENGRAM_TEST_BIN")) + "/engramctl " + words + " >/dev/null 2>&1";
-  return std::system(command.c_str());
-}
-
 std::string Pending(const engram_table* table) {
   char name[ENGRAM_NAME_BYTES] = "?";
   ExpectOk(engram_table_pending(table, name, sizeof name));
@@ -56,7 +48,7 @@ TEST(VersionsTest, OpenChecksNameVersionAndDigests) {
 }
 
 TEST(VersionsTest, AnAliasIsFollowedOnlyWhenTheCallerAdopts) {
-  ASSERT_EQ(Engramctl("set alias small@live 1"), 0);
+  ASSERT_TRUE(Engramctl("set alias small@live 1"));
   {
     Opened live(nullptr, "small@live");
     EXPECT_STREQ(InfoOf(live.table).version, "1");
@@ -69,7 +61,7 @@ TEST(VersionsTest, AnAliasIsFollowedOnlyWhenTheCallerAdopts) {
     ExpectOk(engram_table_pending_fd(live.table, &same));
     EXPECT_EQ(moved, same);
     EXPECT_FALSE(IsReadable(moved, 0));
-    ASSERT_EQ(Engramctl("set alias small@live 2"), 0);
+    ASSERT_TRUE(Engramctl("set alias small@live 2"));
     ASSERT_TRUE(IsReadable(moved, 5'000)) << "the map stream brings it";
     EXPECT_EQ(Pending(live.table), "small@2");
     EXPECT_TRUE(IsReadable(moved, 0)) << "as long as it is pending";
@@ -97,16 +89,16 @@ TEST(VersionsTest, AnAliasIsFollowedOnlyWhenTheCallerAdopts) {
     one.step.table_uid = two.step.table_uid;
     ExpectFails(engram_prefetcher_submit(live.Steps(), &one.step, &ticket),
                 ENGRAM_FAILED_PRECONDITION, "submit to the prefetcher of the step's own table");
-    EXPECT_NE(Engramctl("delete table small@2 --yes"), 0) << "it is what the alias names";
+    EXPECT_FALSE(Engramctl("delete table small@2 --yes")) << "it is what the alias names";
     engram_prefetcher_close(steps);
     engram_table_close(next);
-    ASSERT_EQ(Engramctl("set alias small@live 1"), 0);
+    ASSERT_TRUE(Engramctl("set alias small@live 1"));
     for (int i = 0; i < 500 && IsReadable(moved, 0); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(Pending(live.table), "") << "back where it was";
     EXPECT_FALSE(IsReadable(moved, 0));
   }
-  ASSERT_EQ(Engramctl("delete alias small@live --yes"), 0);
+  ASSERT_TRUE(Engramctl("delete alias small@live --yes"));
   Opened opened;
   engram_table* table = nullptr;
   ExpectFails(engram_table_open(opened.pool, "small@live", nullptr, &table), ENGRAM_NOT_FOUND,
