@@ -29,7 +29,7 @@ class AbiTest(unittest.TestCase):
     def run_program(self, *command, **environment):
         env = dict(self.pool.env, ENGRAM_ENDPOINT=self.endpoint, ENGRAM_TEST_BIN=str(BIN_DIR),
                    ENGRAM_TEST_NODES=" ".join(map(str, self.pool.nodes())), **environment)
-        return subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True, timeout=150)
+        return subprocess.run(list(map(str, command)), env=env, capture_output=True, text=True, timeout=280)
 
     def test_every_call_of_the_c_abi(self):
         done = self.run_program(pathlib.Path(BIN_DIR) / "engram_abi_pool_test", "--gtest_brief=1", *OPTIONS)
