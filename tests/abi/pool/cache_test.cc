@@ -170,9 +170,30 @@ TEST_F(CacheTest, FromCxx) {
   options.poller = true;
   options.cache_bytes = 8 << 20;
   engram::Prefetcher steps(table, options);
-  EXPECT_EQ(steps.Hint(Opened::Tokens(kTokens)), kTokens.size() * kLayers * kColumns);
-  steps.DumpHot(file_);
-  EXPECT_EQ(access(file_.c_str(), R_OK), 0);
+  const auto await = [&](std::uint64_t rows) {
+    for (int i = 0; i < 2000 && table.stats().rows_stream < rows; ++i) usleep(10'000);
+    EXPECT_EQ(table.stats().rows_stream, rows);
+  };
+  const std::uint64_t taken = steps.Hint(Opened::Tokens(kTokens));
+  EXPECT_EQ(taken, kTokens.size() * kLayers * kColumns);
+  const std::uint64_t distinct = taken - 2 * 8;  // as above
+  await(distinct);
+  PackedStep step(kTokens);
+  step.step.timeout_ns = 60 * kSecond;
+  for (int i = 0; i < 2; ++i) {
+    const engram_ticket ticket = steps.Submit(step.step);
+    steps.Wait(ticket, -1, std::chrono::seconds(60));
+    steps.Release(ticket);
+  }
+  EXPECT_EQ(table.stats().rows_stream, distinct);
+  steps.DumpHot(file_, 5);
+  options.pinned_file = file_;
+  options.host_cache = true;
+  const engram::Prefetcher pins(table, options);
+  await(distinct + 5 * 8);
+  options.host_cache = false;
+  options.pinned_file = "/nowhere/hot";
+  EXPECT_THROW(engram::Prefetcher(table, options), engram::Error);
 }
 
 }  // namespace
