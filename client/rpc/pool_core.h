@@ -98,7 +98,7 @@ class PoolCore {
   std::optional<Instant> Tick(Instant now);
   void FeedMap(const MapFollower::Event& event);
   void Subscribe(const MapFollower::Subscribe& subscribe);
-  void UseMap(std::shared_ptr<const ShardMap> map);
+  void UseMap(const std::shared_ptr<const ShardMap>& map);
   void WantNodes(OpenTable& table);
   void WantSession(const NodeId& node, Incarnation incarnation, const std::string& endpoint,
                    const TableUid& table);

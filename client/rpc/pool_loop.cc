@@ -50,7 +50,7 @@ void PoolCore::FeedMap(const MapFollower::Event& event) {
     if (const auto* subscribe = std::get_if<MapFollower::Subscribe>(&action)) {
       Subscribe(*subscribe);
     } else {
-      UseMap(std::move(std::get<MapFollower::UseMap>(action).map));
+      UseMap(std::get<MapFollower::UseMap>(action).map);
     }
   }
   MutexLock lock(&mutex_);
@@ -77,7 +77,7 @@ void PoolCore::Subscribe(const MapFollower::Subscribe& subscribe) {
   map_stream_ = MapStream::Open(loop_, controller.channel, request, std::move(outlets));
 }
 
-void PoolCore::UseMap(std::shared_ptr<const ShardMap> map) {
+void PoolCore::UseMap(const std::shared_ptr<const ShardMap>& map) {
   {
     MutexLock lock(&mutex_);
     map_ = map;
