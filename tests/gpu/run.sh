@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # For a machine with a GPU, at most 8 minutes: what only a GPU can tell of the GPU path. Capture and replay of posting, waiting
-# and delivering in CUDA graphs, both layers posted before either wait, bounded waits, bits equal to the CPU's, NaN survives.
+# and delivering in CUDA graphs, both layers posted before either wait, bounded waits, bits equal to the CPU's, NaN survives; what a
+# doorbell and a delivery take.
 #
 # Needs the driver (of CUDA 13) and the folder build-gpu/run, neither compiler nor network: `deploy/dev/gpu-build` makes the
 # folder, there or on another x86-64 machine, from where it is carried over. --sanitize: under compute-sanitizer as well, where
@@ -32,7 +33,7 @@ judge() {
   failed+=("$name")
 }
 for name in $("$test" list); do
-  judge "$name" 45 "$test" "$name"
+  judge "$name" 40 "$test" "$name"
 done
 if [ "${1:-}" = --sanitize ]; then
   for tool in memcheck racecheck; do
