@@ -131,7 +131,7 @@ absl::Status UseCxl(const Settings& settings, Arena::Options* memory, OwnedDevic
   memory->capacity_bytes = settings.Size("cxl_memory");
   memory->read_bytes_per_second = settings.Size("cxl_read_rate");
   memory->numa_node = static_cast<int>(settings.Integer("cxl_numa_node"));
-  const std::vector<std::string> devices = settings.List("cxl_devices");
+  const std::vector<std::string>& devices = settings.List("cxl_devices");
   if (!devices.empty() && memory->numa_node >= 0) {
     return absl::InvalidArgumentError(
         "--cxl-devices and --cxl-numa-node are two forms of one tier: the device is either in "
