@@ -90,15 +90,14 @@ void RouteKeeper::ReachPath(const NodeId& node, Session& session, std::uint32_t 
   }
 }
 
-RouteKeeper::Imports RouteKeeper::ImportGrant(Session& session, const Grant& grant) {
-  Imports out;
+void RouteKeeper::ImportGrant(Session& session, const Grant& grant, Imports* out) {
   for (const GrantPath& path : grant.paths) {
     if (path.path >= session.paths.size() || !session.paths[path.path].peer) continue;
     const Path& reach = session.paths[path.path];
     auto region =
         options_.fabrics[reach.fabric]->Import({*reach.peer, path.address, path.length, path.key});
     if (region.ok()) {
-      out.push_back({reach.fabric, path.path, *region});
+      out->push_back({grant.shard.shard, path.path, region->address, region->length, region->key});
       continue;
     }
     const std::string why =
@@ -107,7 +106,20 @@ RouteKeeper::Imports RouteKeeper::ImportGrant(Session& session, const Grant& gra
         session.unreachable.end())
       session.unreachable.push_back(why);
   }
-  return out;
+}
+
+void RouteKeeper::Leave(Session& session, const TableUid& table,
+                        const std::set<ShardIndex>& shards) {
+  const auto routed = session.routed.find(table);
+  if (routed == session.routed.end()) return;
+  Imports& imports = routed->second;
+  const auto left =
+      std::stable_partition(imports.begin(), imports.end(),
+                            [&](const Import& import) { return !shards.contains(import.shard); });
+  if (left == imports.end()) return;
+  session.leaving.emplace(session.revision, Imports(left, imports.end()));
+  imports.erase(left, imports.end());
+  if (imports.empty()) session.routed.erase(routed);
 }
 
 RouteVersion RouteKeeper::Change(const NodeId& node, GrantRevision revision,
@@ -117,16 +129,22 @@ RouteVersion RouteKeeper::Change(const NodeId& node, GrantRevision revision,
   if (found == sessions_.end()) return options_.quiescence->Publish();
   Session& session = found->second;
   session.revision = revision;
-  const auto leave = [&](const ShardKey& shard) {
-    const auto held = session.routed.find(shard);
-    if (held == session.routed.end()) return;
-    session.leaving.emplace(revision, std::move(held->second));
-    session.routed.erase(held);
-  };
-  for (const ShardKey& shard : withdrawn) leave(shard);
-  for (const Grant& grant : granted) {
-    leave(grant.shard);
-    session.routed[grant.shard] = ImportGrant(session, grant);
+  std::map<TableUid, std::set<ShardIndex>> changed;
+  for (const ShardKey& shard : withdrawn) changed[shard.table].insert(shard.shard);
+  for (const Grant& grant : granted) changed[grant.shard.table].insert(grant.shard.shard);
+  for (const auto& [table, shards] : changed) Leave(session, table, shards);
+  // Of a shard that is granted twice the last counts.
+  std::map<ShardKey, const Grant*> newest;
+  for (const Grant& grant : granted) newest[grant.shard] = &grant;
+  for (const auto& [shard, grant] : newest) {
+    ImportGrant(session, *grant, &session.routed[shard.table]);
+  }
+  for (const auto& [table, shards] : changed) {
+    const auto routed = session.routed.find(table);
+    if (routed == session.routed.end()) continue;
+    routed->second.shrink_to_fit();
+    std::stable_sort(routed->second.begin(), routed->second.end(),
+                     [](const Import& a, const Import& b) { return a.shard < b.shard; });
   }
   return PublishAll();
 }
@@ -136,7 +154,7 @@ void RouteKeeper::Release(const NodeId& node, GrantRevision revision) {
   if (found == sessions_.end()) return;
   auto& leaving = found->second.leaving;
   const auto [begin, end] = leaving.equal_range(revision);
-  for (auto held = begin; held != end; ++held) GiveBack(held->second);
+  for (auto held = begin; held != end; ++held) GiveBack(found->second, held->second);
   leaving.erase(begin, end);
 }
 
@@ -144,7 +162,7 @@ RouteVersion RouteKeeper::Void(const NodeId& node) {
   const auto found = sessions_.find(node);
   if (found == sessions_.end()) return options_.quiescence->Publish();
   Session& session = found->second;
-  for (auto& [shard, imports] : session.routed)
+  for (auto& [table, imports] : session.routed)
     session.leaving.emplace(session.revision, std::move(imports));
   session.routed.clear();
   return PublishAll();
@@ -153,16 +171,24 @@ RouteVersion RouteKeeper::Void(const NodeId& node) {
 void RouteKeeper::ReleaseAll(const NodeId& node) {
   const auto found = sessions_.find(node);
   if (found == sessions_.end()) return;
-  for (const auto& [revision, imports] : found->second.leaving) GiveBack(imports);
-  for (const auto& [shard, imports] : found->second.routed) GiveBack(imports);
-  for (const Path& path : found->second.paths) {
+  const Session& session = found->second;
+  for (const auto& [revision, imports] : session.leaving) GiveBack(session, imports);
+  for (const auto& [table, imports] : session.routed) GiveBack(session, imports);
+  for (const Path& path : session.paths) {
     if (path.peer) options_.fabrics[path.fabric]->RemovePeer(*path.peer);
   }
   sessions_.erase(found);
 }
 
-void RouteKeeper::GiveBack(const Imports& imports) {
-  for (const Import& import : imports) options_.fabrics[import.fabric]->Release(import.region);
+fabric::RemoteRegion RouteKeeper::RegionOf(const Session& session, const Import& import) {
+  return {*session.paths[import.path].peer, import.address, import.length, import.key};
+}
+
+void RouteKeeper::GiveBack(const Session& session, const Imports& imports) {
+  for (const Import& import : imports) {
+    const std::uint8_t fabric = session.paths[import.path].fabric;
+    options_.fabrics[fabric]->Release(RegionOf(session, import));
+  }
 }
 
 void RouteKeeper::Publish(const Board& board) {
@@ -174,14 +200,13 @@ void RouteKeeper::Publish(const Board& board) {
   options.incomplete = board.incomplete;
   Routes::Builder builder(options);
   for (const auto& [node, session] : sessions_) {
-    auto held = session.routed.lower_bound({uid, ShardIndex(0)});
-    if (held == session.routed.end() || held->first.table != uid) continue;
+    const auto held = session.routed.find(uid);
+    if (held == session.routed.end()) continue;
     const std::uint16_t index =
         builder.AddSession({node, session.opened.incarnation, session.revision, session.lease});
-    for (; held != session.routed.end() && held->first.table == uid; ++held) {
-      for (const Import& import : held->second)
-        builder.Add(held->first.shard, index, import.fabric, session.opened.paths[import.path],
-                    import.region);
+    for (const Import& import : held->second) {
+      builder.Add(import.shard, index, session.paths[import.path].fabric,
+                  session.opened.paths[import.path], RegionOf(session, import));
     }
   }
   board.board->Publish(builder.Build());

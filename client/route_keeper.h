@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -61,11 +62,13 @@ class RouteKeeper {
   bool Granted(const NodeId& node) const;
 
  private:
+  // One path to one shard. Kept for as long as the shard can be read, a million of them perhaps.
   struct Import {
-    std::uint8_t fabric = 0;
-    std::uint32_t path = 0;
-    fabric::RemoteRegion region;
+    ShardIndex shard;
+    std::uint32_t path = 0;  // of the session; names fabric and peer
+    std::uint64_t address = 0, length = 0, key = 0;
   };
+  static_assert(sizeof(Import) == 32);
   using Imports = std::vector<Import>;
   struct Path {
     std::uint8_t fabric = 0;
@@ -77,7 +80,7 @@ class RouteKeeper {
     GrantRevision revision;
     std::vector<Path> paths;  // as opened.paths, which grows with Reach
     std::vector<std::string> unreachable;
-    std::map<ShardKey, Imports> routed;
+    std::map<TableUid, Imports> routed;  // in order of the shards
     std::multimap<GrantRevision, Imports> leaving;
   };
   struct Board {
@@ -88,8 +91,11 @@ class RouteKeeper {
   };
 
   void ReachPath(const NodeId& node, Session& session, std::uint32_t path, Instant deadline);
-  Imports ImportGrant(Session& session, const Grant& grant);
-  void GiveBack(const Imports& imports);
+  void ImportGrant(Session& session, const Grant& grant, Imports* out);
+  // Takes those shards of the table out of the routes.
+  static void Leave(Session& session, const TableUid& table, const std::set<ShardIndex>& shards);
+  static fabric::RemoteRegion RegionOf(const Session& session, const Import& import);
+  void GiveBack(const Session& session, const Imports& imports);
   void Publish(const Board& board);
   RouteVersion PublishAll();
 

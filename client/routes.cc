@@ -35,7 +35,6 @@ void Routes::Builder::Add(ShardIndex shard, std::uint16_t session, std::uint8_t 
   Route route;
   route.region = region;
   route.session = session;
-  route.session_bit = std::uint64_t{1} << (session % 64);
   route.fabric = fabric;
   route.path_class = ClassOf(path);
   route.group = GroupOf(route);

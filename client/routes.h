@@ -34,13 +34,16 @@ struct RouteSession {
 
 // One way to one shard.
 struct Route {
-  fabric::RemoteRegion region;    // as this process sees it
-  std::uint64_t session_bit = 0;  // 1 << (session % 64): a batch ORs them to know its leases
-  std::uint16_t session = 0;      // index into Routes::sessions()
-  std::uint16_t group = 0;        // index into Routes::groups()
-  std::uint8_t fabric = 0;        // index into the reader's list of fabrics
+  fabric::RemoteRegion region;  // as this process sees it
+  std::uint16_t session = 0;    // index into Routes::sessions()
+  std::uint16_t group = 0;      // index into Routes::groups()
+  std::uint8_t fabric = 0;      // index into the reader's list of fabrics
   PathClass path_class = PathClass::kMapped;
+
+  // A batch ORs them to know its leases.
+  std::uint64_t session_bit() const { return std::uint64_t{1} << (session % 64); }
 };
+static_assert(sizeof(Route) == 40);
 
 // Reads that travel together: one node over one fabric; mapped reads of all nodes are one group,
 // because no message is sent.

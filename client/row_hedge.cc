@@ -127,7 +127,7 @@ void RowReader::HedgeEnded(std::uint32_t index, ReadStatus status) {
   }
   // Rule 4: after the completion, by the lease that this read was made under.
   if (good && options_.switches.check_lease_after_completion)
-    good = hedge.routes->LeasesValid(hedge.route->session_bit, options_.clock->Now());
+    good = hedge.routes->LeasesValid(hedge.route->session_bit(), options_.clock->Now());
   passes_.Exit(hedge.pass);
   --hedges_reading_;
   hedge.routes = nullptr;

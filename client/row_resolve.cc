@@ -58,7 +58,7 @@ void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, const Re
     row->route = route;
     row->offset = place.slot * stride;
     row->state = RowState::kQueued;
-    session_bits |= route->session_bit;
+    session_bits |= route->session_bit();
     *order++ = position;
   }
   const auto queued = static_cast<std::uint32_t>(order - request.order.data());
@@ -207,7 +207,7 @@ void RowReader::Reroute(Request& request, Instant now) {
     }
     row.route = &candidates[row.attempts % candidates.size()];
     row.offset = place.slot * layout.stride();
-    request.parts[row.part].session_bits |= row.route->session_bit;
+    request.parts[row.part].session_bits |= row.route->session_bit();
     request.order[request.order_count++] = position;
   }
   counters_.retries.Add(request.order_count);

@@ -1,6 +1,7 @@
 #include "client/session.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -109,7 +110,7 @@ void ClientSession::Lose(Instant now, absl::Status why, Actions& out) {
   ENGRAM_CHECK(state_ == State::kOpen);
   state_ = State::kVoiding;
   revisions_.clear();
-  held_.clear();
+  held_.Clear();
   voided_.reset();
   releasing_all_ = false;
   out.push_back(session::VoidRoutes{opening_, std::move(why)});
@@ -297,7 +298,7 @@ void ClientSession::Hear(Instant now, const GrantUpdate& update, Actions& out) {
   for (const Grant& grant : update.granted) granted.insert(grant.shard);
   std::vector<Successor> successors;
   for (const Withdrawal& withdrawal : update.withdrawn) {
-    if (held_.erase(withdrawal.shard) == 0) continue;
+    if (!held_.Erase(withdrawal.shard)) continue;
     const bool replaced = granted.count(withdrawal.shard) != 0;
     (replaced ? revision.replaced : revision.withdrawn).push_back(withdrawal.shard);
     for (const Successor& successor : withdrawal.successors) {
@@ -306,7 +307,7 @@ void ClientSession::Hear(Instant now, const GrantUpdate& update, Actions& out) {
       if (!known) successors.push_back(successor);
     }
   }
-  held_.insert(granted.begin(), granted.end());
+  for (const ShardKey& shard : granted) held_.Insert(shard);
   if (!update.granted.empty()) {
     ++revision.routes_unanswered;
     out.push_back(

@@ -31,7 +31,6 @@
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -40,6 +39,7 @@
 #include "client/lease.h"
 #include "client/protocol_switches.h"
 #include "client/quiescence.h"
+#include "client/shard_set.h"
 #include "engram/clock.h"
 #include "engram/ids.h"
 #include "engram/random.h"
@@ -268,7 +268,7 @@ class ClientSession {
   GrantRevision received_;
   GrantRevision applied_;
   std::deque<Revision> revisions_;
-  std::set<ShardKey> held_;
+  ShardSet held_;
   std::vector<TableUid> late_tables_;  // wanted after OpenSession was sent
   Instant last_event_{};
   std::optional<RouteVersion> voided_;

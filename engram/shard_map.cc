@@ -38,9 +38,44 @@ absl::StatusOr<std::shared_ptr<const ShardMap>> ShardMap::Apply(const MapDelta& 
   }
   for (const MapTable& table : delta.tables) next->tables_[table.uid] = table;
   for (const MapChunk& chunk : delta.chunks) {
-    next->chunks_[{chunk.table, chunk.chunk}] = std::make_shared<const MapChunk>(chunk);
+    next->chunks_[{chunk.table, chunk.chunk}] = next->Pack(chunk);
+  }
+  if (next->names_.size() > kMostNames) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "replicas of the map were on ", next->names_.size(),
+        " nodes since its last snapshot, the most is ", kMostNames, "; ask for a snapshot"));
   }
   return next;
+}
+
+std::shared_ptr<const ShardMap::PackedChunk> ShardMap::Pack(const MapChunk& chunk) {
+  auto packed = std::make_shared<PackedChunk>();
+  std::size_t replicas = 0;
+  for (const auto& shard : chunk.shards) replicas += shard.size();
+  packed->ends.reserve(chunk.shards.size());
+  packed->replicas.reserve(replicas);
+  for (const auto& shard : chunk.shards) {
+    for (const MapReplica& one : shard) {
+      const auto next = static_cast<std::uint32_t>(names_.size());
+      const auto [number, fresh] = numbers_.try_emplace(one.node, next);
+      if (fresh) names_.push_back(one.node);
+      packed->replicas.push_back({number->second & (kMostNames - 1),
+                                  static_cast<std::uint32_t>(one.tier),
+                                  static_cast<std::uint32_t>(one.state)});
+    }
+    packed->ends.push_back(static_cast<std::uint32_t>(packed->replicas.size()));
+  }
+  return packed;
+}
+
+std::vector<MapReplica> ShardMap::Unpack(const PackedChunk& chunk, std::size_t shard) const {
+  std::vector<MapReplica> replicas;
+  for (std::uint32_t i = shard == 0 ? 0 : chunk.ends[shard - 1]; i < chunk.ends[shard]; ++i) {
+    const PackedReplica& one = chunk.replicas[i];
+    replicas.push_back(
+        {names_[one.node], static_cast<Tier>(one.tier), static_cast<ReplicaState>(one.state)});
+  }
+  return replicas;
 }
 
 MapDelta ShardMap::Snapshot() const {
@@ -48,7 +83,12 @@ MapDelta ShardMap::Snapshot() const {
   delta.to = epoch_;
   for (const auto& [id, node] : nodes_) delta.nodes.push_back(node);
   for (const auto& [uid, table] : tables_) delta.tables.push_back(table);
-  for (const auto& [key, chunk] : chunks_) delta.chunks.push_back(*chunk);
+  for (const auto& [key, packed] : chunks_) {
+    MapChunk& chunk = delta.chunks.emplace_back(MapChunk{key.first, key.second, {}});
+    for (std::size_t i = 0; i < packed->ends.size(); ++i) {
+      chunk.shards.push_back(Unpack(*packed, i));
+    }
+  }
   return delta;
 }
 
@@ -78,11 +118,28 @@ const MapTable* ShardMap::FindAlias(const TableName& alias) const {
   return nullptr;
 }
 
-std::span<const MapReplica> ShardMap::Replicas(const ShardKey& key) const {
+std::vector<MapReplica> ShardMap::Replicas(const ShardKey& key) const {
   const std::uint32_t shard = key.shard.value();
   const auto it = chunks_.find({key.table, shard / kChunkShards});
-  if (it == chunks_.end() || shard % kChunkShards >= it->second->shards.size()) return {};
-  return it->second->shards[shard % kChunkShards];
+  if (it == chunks_.end() || shard % kChunkShards >= it->second->ends.size()) return {};
+  return Unpack(*it->second, shard % kChunkShards);
+}
+
+std::set<NodeId> ShardMap::ReadableNodes(const TableUid& table) const {
+  std::vector<bool> readable(names_.size());
+  const auto end = chunks_.upper_bound({table, ~0u});
+  for (auto it = chunks_.lower_bound({table, 0}); it != end; ++it) {
+    for (const PackedReplica& one : it->second->replicas) {
+      const auto state = static_cast<ReplicaState>(one.state);
+      if (state != ReplicaState::kServing && state != ReplicaState::kDraining) continue;
+      readable[one.node] = true;
+    }
+  }
+  std::set<NodeId> nodes;
+  for (std::size_t i = 0; i < names_.size(); ++i) {
+    if (readable[i]) nodes.insert(names_[i]);
+  }
+  return nodes;
 }
 
 }  // namespace engram

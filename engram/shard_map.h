@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
-#include <span>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -73,7 +73,8 @@ class ShardMap {
  public:
   // The empty map at epoch 0.
   static std::shared_ptr<const ShardMap> Empty();
-  // FailedPrecondition when delta.from is neither 0 nor this map's epoch: ask for a snapshot.
+  // FailedPrecondition when delta.from is neither 0 nor this map's epoch, or more nodes were named
+  // than can be numbered: ask for a snapshot.
   absl::StatusOr<std::shared_ptr<const ShardMap>> Apply(const MapDelta& delta) const;
   // The delta that makes `*this` out of the empty map.
   MapDelta Snapshot() const;
@@ -87,14 +88,35 @@ class ShardMap {
   // The table that NAME@ALIAS names now.
   const MapTable* FindAlias(const TableName& alias) const;
   // Empty when the table or shard is unknown.
-  std::span<const MapReplica> Replicas(const ShardKey& key) const;
+  std::vector<MapReplica> Replicas(const ShardKey& key) const;
+  // Those with a replica of some shard of the table that can be read: Serving or Draining.
+  std::set<NodeId> ReadableNodes(const TableUid& table) const;
 
  private:
   using ChunkKey = std::pair<TableUid, std::uint32_t>;
+  // A chunk as the map keeps it: a table may have a million replicas, a pool has few nodes.
+  struct PackedReplica {
+    std::uint32_t node : 24;  // index into names_
+    std::uint32_t tier : 4;
+    std::uint32_t state : 4;
+  };
+  static_assert(sizeof(PackedReplica) == 4);
+  struct PackedChunk {
+    std::vector<std::uint32_t> ends;  // of each shard's replicas
+    std::vector<PackedReplica> replicas;
+  };
+  static constexpr std::uint32_t kMostNames = 1u << 24;
+
+  std::shared_ptr<const PackedChunk> Pack(const MapChunk& chunk);
+  std::vector<MapReplica> Unpack(const PackedChunk& chunk, std::size_t shard) const;
+
   Epoch epoch_;
   std::map<NodeId, MapNode> nodes_;
   std::map<TableUid, MapTable> tables_;
-  std::map<ChunkKey, std::shared_ptr<const MapChunk>> chunks_;
+  std::map<ChunkKey, std::shared_ptr<const PackedChunk>> chunks_;
+  // Every node that a chunk has named since the last snapshot, and where it stands here.
+  std::vector<NodeId> names_;
+  std::map<NodeId, std::uint32_t> numbers_;
 };
 
 }  // namespace engram

@@ -140,7 +140,7 @@ struct TableRecord {
   std::string spec_digest;
   std::string content_digest;  // empty until kReady
   std::string tenant;
-  std::string error;  // kFailed: why, for people
+  std::string error;  // kFailed: why; kLoading: what is missing; for people
   std::int64_t created_unix_ms = 0;
   // NAME@ALIAS names this version, too, and no other one. Sorted.
   std::vector<std::string> aliases;

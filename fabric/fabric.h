@@ -169,8 +169,8 @@ class Fabric {
   // REQUIRES: no read of the peer is outstanding in any queue and its imports are released.
   virtual void RemovePeer(PeerId peer) = 0;
 
-  // Makes a granted region readable (mapped: maps its slab) and returns it as this process sees it.
-  // `granted.peer` names the peer; address, length and key are those of the GrantPath.
+  // Makes a granted region readable (mapped: maps its slab) and returns it as this process sees it,
+  // peer and length unchanged. `granted` has the peer, and the rest as in the GrantPath.
   virtual absl::StatusOr<RemoteRegion> Import(const RemoteRegion& granted) = 0;
   // Undoes one Import (mapped: unmaps the slab after its last region). REQUIRES: no read of it
   // outstanding.

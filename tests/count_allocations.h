@@ -9,6 +9,8 @@ class CountAllocations {
   CountAllocations();
   ~CountAllocations();
   int count() const;
+  // Allocated since then and not freed, the allocator's rounding included.
+  long bytes() const;
 };
 
 }  // namespace engram

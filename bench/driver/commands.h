@@ -45,6 +45,8 @@ absl::Status RunTiers(const BenchOptions& options);
 // `addressing_us_per_token` and `load_vs_dd`; part of RunPool.
 absl::StatusOr<Figure> MeasureAddressing(const BenchOptions& options);
 absl::StatusOr<Figure> MeasureLoad(const BenchOptions& options);
+// `epoch_heard_ms`; part of RunPlacement.
+absl::StatusOr<Figure> MeasureEpochs(const BenchOptions& options);
 // `read_p99_during_move` and `move_vs_rate`; part of RunPlacement.
 absl::StatusOr<std::vector<Figure>> MeasureMoves(const BenchOptions& options);
 // `read_p99_during_repair` and `repair_vs_rate`; part of RunPlacement.

@@ -181,6 +181,11 @@ absl::Status RunPlacement(const BenchOptions& options) {
     if (!figure.ok()) return figure.status();
     figures.push_back(*std::move(figure));
   }
+  if (Wanted(options, "epoch_heard_ms")) {
+    auto heard = MeasureEpochs(options);
+    if (!heard.ok()) return heard.status();
+    figures.push_back(*std::move(heard));
+  }
   if (Wanted(options, "read_p99_during_move") || Wanted(options, "move_vs_rate")) {
     auto moves = MeasureMoves(options);
     if (!moves.ok()) return moves.status();

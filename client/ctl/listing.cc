@@ -68,6 +68,13 @@ std::string UsedOf(const v1::Node& node) {
   return tiers.empty() ? "0B/0B" : absl::StrJoin(tiers, ", ");
 }
 
+// "2", or "2 (6 missing)": of all shards together.
+std::string CopiesOf(const v1::ListTablesResponse::Entry& entry) {
+  const std::uint64_t missing = entry.copies_missing();
+  return absl::StrCat(entry.table().options().replicas(),
+                      missing == 0 ? "" : absl::StrCat(" (", missing, " missing)"));
+}
+
 std::string NodesOf(const v1::ListShardsResponse::Shard& shard) {
   std::vector<std::string> nodes;
   for (const auto& replica : shard.replicas()) {
@@ -78,12 +85,25 @@ std::string NodesOf(const v1::ListShardsResponse::Shard& shard) {
   return absl::StrJoin(nodes, ",");
 }
 
+// Of an answer to GetTable or ListTables. Controllers before `copies_missing` say 0.
+template <class Answer>
+std::string StateOf(const Answer& answer) {
+  const bool short_of_copies =
+      answer.shards_serving() < answer.shards_total() || answer.copies_missing() > 0;
+  const bool ready = answer.table().state() == v1::TABLE_STATE_READY;
+  return ready && short_of_copies ? "Degraded" : StateWord(answer.table().state());
+}
+
 }  // namespace
 
 std::string StateWord(v1::TableState state) { return Word(wire::FromWire(state)); }
-std::string StateWord(const v1::Table& table, std::uint64_t served, std::uint64_t shards) {
-  const bool degraded = table.state() == v1::TABLE_STATE_READY && served < shards;
-  return degraded ? "Degraded" : StateWord(table.state());
+std::string StateWord(const v1::GetTableResponse& table) { return StateOf(table); }
+std::string StateWord(const v1::ListTablesResponse::Entry& table) { return StateOf(table); }
+std::string MissingCopies(const v1::GetTableResponse& table) {
+  if (table.copies_missing() == 0) return "";
+  const std::uint64_t copies = table.shards_total() * table.table().options().replicas();
+  return absl::StrCat(table.copies_missing(), " of ", copies, " copies are missing",
+                      table.note().empty() ? "" : ": ", table.note());
 }
 std::string StateWord(v1::ReplicaState state) { return Word(wire::FromWire(state)); }
 std::string StateWord(v1::MoveState state) {
@@ -149,9 +169,8 @@ Listing ListTables(const v1::ListTablesResponse& tables, const std::string& only
     const bool known = table.spec().columns_size() > 0;
     const bool sealed = table.options().seal() == v1::SEAL_KIND_CRC32C;
     listing.table.Add(
-        {FullName(table), StateWord(table, entry.shards_serving(), entry.shards_total()),
-         Fraction(entry.shards_serving(), entry.shards_total()),
-         known ? RoundSize(StoredBytes(table)) : "", absl::StrCat(table.options().replicas()),
+        {FullName(table), StateWord(entry), Fraction(entry.shards_serving(), entry.shards_total()),
+         known ? RoundSize(StoredBytes(table)) : "", CopiesOf(entry),
          known ? absl::StrCat(RowsOf(table)) : "", known ? absl::StrCat(RowBytesOf(table)) : "",
          LayersOf(table), sealed ? "crc32c" : "none", FormatSize(table.options().shard_bytes()),
          HexUid(table.uid()), table.content_digest().substr(0, 16),

@@ -41,8 +41,11 @@ Listing ListAliases(const v1::ListTablesResponse& tables, const v1::ListSessions
 std::string StateWord(const v1::Node& node);
 // "Ready", "Serving", "dram", ... of wire values; "?" for one that this program does not know.
 std::string StateWord(v1::TableState state);
-// The same, but "Degraded" for a Ready table with shards that no alive node serves.
-std::string StateWord(const v1::Table& table, std::uint64_t served, std::uint64_t shards);
+// The same, but "Degraded" for a Ready table that lacks copies on nodes that are alive.
+std::string StateWord(const v1::GetTableResponse& table);
+std::string StateWord(const v1::ListTablesResponse::Entry& table);
+// "6 of 12 copies are missing: why they have no place"; "" when none is.
+std::string MissingCopies(const v1::GetTableResponse& table);
 std::string StateWord(v1::ReplicaState state);
 std::string StateWord(v1::MoveState state);
 std::string TierWord(v1::Tier tier);

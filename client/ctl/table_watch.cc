@@ -24,10 +24,9 @@ std::string ProgressLine(const std::string& name, const v1::GetTableResponse& an
   const auto bytes = static_cast<std::uint64_t>(done * StoredBytes(answer.table()));
   const double seconds = std::chrono::duration<double>(elapsed).count();
   const auto rate = static_cast<std::uint64_t>(seconds > 0 ? bytes / seconds : 0);
-  return absl::StrCat(name, ": ",
-                      StateWord(answer.table(), answer.shards_serving(), answer.shards_total()),
-                      ", ", answer.shards_serving(), "/", answer.shards_total(), " shards, ",
-                      RoundSize(bytes), ", ", RoundSize(rate), "/s");
+  return absl::StrCat(name, ": ", StateWord(answer), ", ", answer.shards_serving(), "/",
+                      answer.shards_total(), " shards, ", RoundSize(bytes), ", ", RoundSize(rate),
+                      "/s");
 }
 
 // Why a table that is loaded does not count as ready; else "".

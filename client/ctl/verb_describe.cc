@@ -51,8 +51,12 @@ void PrintIdentity(const v1::GetTableResponse& answer, std::ostream& out) {
   const v1::Table& table = answer.table();
   FieldList fields;
   fields.Add("Name", FullName(table));
-  fields.Add("State", StateWord(table, answer.shards_serving(), answer.shards_total()));
-  if (!table.error().empty()) fields.Add("Error", table.error());
+  fields.Add("State", StateWord(answer));
+  const bool failed = table.state() == v1::TABLE_STATE_FAILED;
+  if (!table.error().empty()) fields.Add(failed ? "Error" : "Note", table.error());
+  if (const std::string missing = MissingCopies(answer); !missing.empty()) {
+    fields.Add("Missing", missing);
+  }
   fields.Add("UID", HexUid(table.uid()));
   fields.Add("Created", HumanTime(table.created_unix_ms()));
   fields.Add("Source", SourceOf(table));

@@ -20,6 +20,11 @@ struct LoadWords {
   bool wait = false, dry_run = false;
 };
 
+// Copies that have no place, of a table that is loaded without them.
+void SayUnmet(const v1::Table& table, const Terminal& terminal) {
+  if (!table.error().empty()) terminal.err << "note: " << table.error() << '\n';
+}
+
 absl::Status Load(const LoadWords& options, const Invocation& invocation) {
   if (const auto noun = ParseNoun(options.noun, {Noun::kTable}); !noun.ok()) return noun.status();
   auto request = BuildLoadRequest(options.load);
@@ -41,8 +46,10 @@ absl::Status Load(const LoadWords& options, const Invocation& invocation) {
       terminal.err << ", " << RoundSize(StoredBytes(loading->table())) << " a copy";
     }
     terminal.err << '\n';
+    SayUnmet(loading->table(), terminal);
     return absl::OkStatus();
   }
+  SayUnmet(loading->table(), terminal);
   if (!options.wait) {
     terminal.out << "table/" << name << " loading\n";
     terminal.err << "follow it with `engramctl wait table " << name << " --for ready`\n";

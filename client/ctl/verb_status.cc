@@ -38,13 +38,15 @@ absl::Status Status(const Invocation& invocation) {
   }
   const auto tables = pool->Tables();
   if (!tables.ok()) return tables.status();
-  int served = 0;
+  int served = 0, fewer = 0;
   bool well = true;
   for (const auto& entry : tables->tables()) {
     const bool all = entry.shards_serving() == entry.shards_total();
     const bool ready = entry.table().state() == v1::TABLE_STATE_READY;
+    const bool missing = entry.copies_missing() > 0;
     served += ready && all ? 1 : 0;
-    well = well && (!ready || all);
+    fewer += ready && all && missing ? 1 : 0;
+    well = well && (!ready || (all && !missing));
   }
   // A client may not list the nodes: to it one that was drained and stopped counts as dead.
   const auto nodes = pool->Nodes();
@@ -57,7 +59,10 @@ absl::Status Status(const Invocation& invocation) {
   fields.Add("Nodes",
              absl::StrCat(info->nodes_alive(), " of ", info->nodes_total(), " alive",
                           stopped == 0 ? "" : absl::StrCat(", ", stopped, " drained and stopped")));
-  fields.Add("Tables", absl::StrCat(served, " of ", tables->tables_size(), " fully served"));
+  fields.Add(
+      "Tables",
+      absl::StrCat(served, " of ", tables->tables_size(), " fully served",
+                   fewer == 0 ? "" : absl::StrCat(", ", fewer, " with fewer copies than wanted")));
   fields.Add("Map epoch", absl::StrCat(info->epoch()));
   fields.Add("Fencing token", absl::StrCat(info->fencing_token()));
   fields.Add("State store", info->state_store());

@@ -130,7 +130,7 @@ void DirectReads::Resolve(OneStep& step, std::uint8_t number, const ReadPart& pa
         continue;
       }
       row.offset = place.slot * stride_;
-      layer.session_bits |= row.route->session_bit;
+      layer.session_bits |= row.route->session_bit();
       ++layer.open;
     }
   }

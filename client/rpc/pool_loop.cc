@@ -90,13 +90,7 @@ void PoolCore::UseMap(const std::shared_ptr<const ShardMap>& map) {
 
 void PoolCore::WantNodes(OpenTable& table) {
   const std::shared_ptr<const ShardMap> map = follower_.map();
-  table.nodes.clear();
-  for (std::uint32_t shard = 0; shard < table.shards; ++shard) {
-    for (const MapReplica& replica : map->Replicas({table.uid, ShardIndex(shard)})) {
-      if (replica.state == ReplicaState::kServing || replica.state == ReplicaState::kDraining)
-        table.nodes.insert(replica.node);
-    }
-  }
+  table.nodes = map->ReadableNodes(table.uid);
   for (const NodeId& id : table.nodes) {
     const MapNode* node = map->FindNode(id);
     if (node != nullptr && !node->endpoint.empty())

@@ -13,8 +13,10 @@ namespace engram::placement {
 void WatchLiveness(Core& core);
 // failing.cc: a Loading table of which a replica could not be loaded becomes Failed.
 void FailTables(Core& core);
-// replacing.cc: replicas of Loading tables on dead nodes are placed again, or the table says why
-// it waits.
+// Copies of Ready tables that their nodes could not load leave the map; EvacuateNodes makes others.
+void GiveUpLoads(Core& core);
+// replacing.cc: replicas of Loading tables that will not come (their node is dead, without room, or
+// drained) are placed again, or the table says why it waits.
 void ReplaceLost(Core& core);
 // evacuating.cc: moves for replicas on draining nodes and on nodes that were dead for repair_after,
 // and for shards with too few copies.

@@ -7,8 +7,10 @@
 namespace engram::placement {
 namespace {
 
-// How often the replicas of leaving nodes are looked through.
+// How often the replicas of leaving nodes are looked through; less often while many copies have no
+// place, which is as much work every time.
 constexpr Duration kLookEvery = std::chrono::milliseconds(200);
+constexpr std::uint64_t kManyUnplaced = 4096, kMostSkipped = 24;
 // What a node pulls meanwhile at its default --move-rate, with something to spare.
 constexpr std::uint64_t kQueueBytes = std::uint64_t{64} << 20;
 
@@ -72,6 +74,8 @@ void EvacuateNodes(Core& core) {
       core.options.moves_per_pool - std::min<std::size_t>(under_way, core.options.moves_per_pool);
   // More than the slots, so that a busy node does not hold up the others.
   Evacuation out = PlanEvacuation(core.state(), leaving, 8 * slots);
+  core.next_evacuation += kLookEvery * std::min(kMostSkipped, out.unplaced / kManyUnplaced);
+  core.table_notes = std::move(out.unmet);
   for (const auto& [id, node] : core.state().nodes) {
     const auto waits = out.waiting.find(id);
     core.contacts[id].live.note =

@@ -21,4 +21,31 @@ void FailTables(Core& core) {
   }
 }
 
+void GiveUpLoads(Core& core) {
+  const std::shared_ptr<const ClusterState> before = core.registry->snapshot();
+  ChunkEdits edits(*before);
+  std::vector<std::pair<NodeId, ShardKey>> given_up;
+  for (const auto& [where, attempts] : core.failed_loads) {
+    const auto& [node, shard] = where;
+    if (attempts < kMostAttempts || before->moves.contains(shard)) continue;
+    const TableEntry* table = before->FindTable(shard.table);
+    const MapReplica* replica = before->FindReplica(shard, node);
+    const bool loading = replica != nullptr && replica->state == ReplicaState::kLoading;
+    if (!loading || table->record.state != TableState::kReady) continue;
+    std::erase_if(edits.Replicas(shard),
+                  [&](const MapReplica& one) { return one.node == where.first; });
+    given_up.push_back(where);
+  }
+  if (given_up.empty()) return;
+  Change change;
+  change.chunks = edits.Take();
+  if (!core.Commit(std::move(change)).ok()) return;
+  for (const auto& [node, shard] : given_up) {
+    core.failed_loads.erase({node, shard});
+    core.SayLine(absl::StrCat("node ", node.name, " cannot load shard ", shard.shard.value(),
+                              " of table ", before->FindTable(shard.table)->record.name.Full(),
+                              "; it goes elsewhere"));
+  }
+}
+
 }  // namespace engram::placement

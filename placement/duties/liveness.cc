@@ -6,12 +6,23 @@
 namespace engram::placement {
 namespace {
 
+// A tier that says that it has room and had none takes nothing for a while.
+void MarkFull(Instant now, NodeContact* contact, NodeLive* live) {
+  std::erase_if(contact->full, [&](const auto& entry) { return now >= entry.second.first; });
+  for (TierCapacity& tier : live->tiers) {
+    const auto full = contact->full.find(tier.tier);
+    if (full != contact->full.end() && tier.trouble.empty()) tier.trouble = full->second.second;
+  }
+}
+
 void PublishLive(Core& core) {
   std::map<NodeId, std::shared_ptr<const NodeLive>> live;
-  for (const auto& [id, contact] : core.contacts) {
-    live[id] = std::make_shared<const NodeLive>(contact.live);
+  for (auto& [id, contact] : core.contacts) {
+    NodeLive shown = contact.live;
+    MarkFull(core.now, &contact, &shown);
+    live[id] = std::make_shared<const NodeLive>(std::move(shown));
   }
-  core.registry->SetLive(std::move(live), core.move_notes);
+  core.registry->SetLive(std::move(live), core.move_notes, core.table_notes);
 }
 
 void CloseSilent(Core& core) {

@@ -5,8 +5,6 @@
 namespace engram::placement {
 namespace {
 
-// Attempts to fill a target before the move is dropped; a drain then looks for another place.
-constexpr std::uint32_t kMostAttempts = 8;
 // Of one transaction: see TakeMoves.
 constexpr std::size_t kValuesPerCommit = 48;
 
@@ -114,8 +112,7 @@ class MoveDriver {
       if (core_.Reachable(move.to) != nullptr && MayBegin(move)) SetStarted(move);
       return;
     }
-    const auto failed = core_.failed_loads.find({move.to, move.shard});
-    if (failed != core_.failed_loads.end() && failed->second >= kMostAttempts) {
+    if (HasFailed(core_, move.to, move.shard)) {
       return Drop(move, absl::StrCat("node ", move.to.name, " could not do it in ", kMostAttempts,
                                      " attempts"));
     }
@@ -151,13 +148,14 @@ class MoveDriver {
     core_.both_serve_since.erase(move.shard);
     const bool back = move.kind == MoveKind::kRepair && from != nullptr && Alive(move.from) &&
                       from->state == ReplicaState::kServing;
-    const auto failed = core_.failed_loads.find({move.to, move.shard});
-    const bool in_vain = failed != core_.failed_loads.end() && failed->second >= kMostAttempts;
+    const bool in_vain = HasFailed(core_, move.to, move.shard);
     if (!back && !in_vain) return;
     SetState(move, move.to, ReplicaState::kDraining);
+    const auto note = core_.move_notes.find(move.shard);
     Drop(move, back ? absl::StrCat("node ", move.from.name, " is back")
-                    : absl::StrCat("node ", move.to.name, " could not be filled in ", kMostAttempts,
-                                   " attempts"));
+                    : absl::StrCat("node ", move.to.name, " could not load it",
+                                   note == core_.move_notes.end() ? "" : ": ",
+                                   note == core_.move_notes.end() ? "" : note->second));
   }
 
   // Both serve, or the old copy is lost: the old one goes.

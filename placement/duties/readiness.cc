@@ -5,19 +5,24 @@
 namespace engram::placement {
 namespace {
 
+// Of every shard at least one does, and nothing is under way: copies that have no place are made
+// when there is one.
 bool EveryReplicaServes(const TableEntry& table, const LoadProgress& progress) {
   if (progress.crcs.size() != table.layout->shards()) return false;
   for (const auto& chunk : table.chunks) {
     for (std::size_t i = 0; i < chunk->map.shards.size(); ++i) {
       const auto& replicas = chunk->map.shards[i];
-      if (replicas.size() < table.record.options.replicas) return false;
+      bool served = false;
       const ShardIndex shard(static_cast<std::uint32_t>(chunk->map.chunk * kChunkShards + i));
       const auto compared = progress.compared.find(shard);
       if (compared == progress.compared.end()) return false;
       for (const MapReplica& replica : replicas) {
+        if (replica.state == ReplicaState::kDraining) continue;
         if (replica.state != ReplicaState::kServing) return false;
         if (!compared->second.contains(replica.node)) return false;
+        served = true;
       }
+      if (!served) return false;
     }
   }
   return true;

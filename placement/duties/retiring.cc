@@ -81,7 +81,8 @@ void DriveRetiring(Core& core) {
   for (const auto& [uid, table] : core.state().tables) {
     const TableState state = table->record.state;
     if (state == TableState::kDeleting || state == TableState::kFailed) retiring.push_back(uid);
-    if (state == TableState::kReady && table->counts().draining > 0) serving.push_back(uid);
+    const bool goes_on = state == TableState::kReady || state == TableState::kLoading;
+    if (goes_on && table->counts().draining > 0) serving.push_back(uid);
   }
   for (const TableUid& uid : serving) {
     const std::shared_ptr<const ClusterState> before = core.registry->snapshot();

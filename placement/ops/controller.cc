@@ -47,8 +47,8 @@ std::uint64_t Core::SendCommand(const NodeId& node, SentCommand sent,
   return id;
 }
 
-absl::StatusOr<Placements> Core::PlanFor(const TableRecord& table, const ShardLayout& layout,
-                                         const std::vector<MapChunk>& chunks) {
+absl::StatusOr<TablePlaces> Core::PlanFor(const TableRecord& table, const ShardLayout& layout,
+                                          const std::vector<MapChunk>& chunks) {
   return CountPlan([&] { return PlaceTable(state(), table, layout, chunks); });
 }
 
@@ -87,6 +87,7 @@ void RunDuties(Core& core) {
   core.changed = false;
   WatchLiveness(core);
   FailTables(core);
+  GiveUpLoads(core);
   ReplaceLost(core);
   EvacuateNodes(core);
   Rebalance(core);

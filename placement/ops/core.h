@@ -33,6 +33,9 @@ struct NodeContact {
   // the last command then.
   std::map<ShardKey, std::uint64_t> unwanted;
   std::vector<TenantPolicy> policies;  // told on this link
+  // Tiers that had no room for a copy, whatever they say of themselves: until when nothing new goes
+  // there, and the node's words.
+  std::map<Tier, std::pair<Instant, std::string>> full;
 };
 
 // A process that says hello while another of the same NodeId has a stream: it waits until the other
@@ -63,8 +66,12 @@ struct InspectionUnderWay {
 struct LoadProgress {
   std::map<ShardIndex, std::vector<std::uint32_t>> crcs;
   std::map<ShardIndex, std::set<NodeId>> compared;  // holders whose checksums were seen and equal
-  Epoch planned_at;  // re-placing was last tried at this epoch, in vain
+  Epoch planned_at;     // re-placing was last tried at this epoch, in vain
+  std::string no_room;  // what the last node said that had no room for a copy
 };
+
+// Attempts of a node to load a replica before it goes elsewhere.
+inline constexpr std::uint32_t kMostAttempts = 8;
 
 struct Core {
   ControllerOptions options;
@@ -88,7 +95,9 @@ struct Core {
   Instant next_evacuation{};
   Instant next_rebalance{};
   std::map<ShardKey, std::string> move_notes;
-  std::map<std::pair<NodeId, ShardKey>, std::uint32_t> failed_loads;  // in a row
+  std::map<TableUid, std::string> table_notes;
+  // In a row; a node that has no room is not asked again: kMostAttempts at once.
+  std::map<std::pair<NodeId, ShardKey>, std::uint32_t> failed_loads;
   std::uint64_t last_command = 0;
   // What policies were last made of; whether a node was told any by this controller.
   Epoch policies_epoch;
@@ -119,8 +128,8 @@ struct Core {
     return plan;
   }
   // PlaceTable, counted.
-  absl::StatusOr<Placements> PlanFor(const TableRecord& table, const ShardLayout& layout,
-                                     const std::vector<MapChunk>& chunks);
+  absl::StatusOr<TablePlaces> PlanFor(const TableRecord& table, const ShardLayout& layout,
+                                      const std::vector<MapChunk>& chunks);
   void SayLine(std::string text) { actions.push_back(Say{std::move(text)}); }
 };
 

@@ -84,10 +84,11 @@ absl::StatusOr<TableRecord> Create(Core& core, const LoadRequest& request, const
 
   const ShardLayout layout(spec, request.options);
   std::vector<MapChunk> chunks = EmptyChunks(record.uid, layout);
-  absl::StatusOr<Placements> plan = core.PlanFor(record, layout, chunks);
-  if (!plan.ok()) return plan.status();
+  const absl::StatusOr<TablePlaces> places = core.PlanFor(record, layout, chunks);
+  if (!places.ok()) return places.status();
+  record.error = places->unmet;
   if (request.dry_run) return record;
-  AddPlacements(*plan, &chunks);
+  AddPlacements(places->placements, &chunks);
 
   Change change;
   change.chunks = std::move(chunks);
@@ -101,7 +102,8 @@ absl::StatusOr<TableRecord> Create(Core& core, const LoadRequest& request, const
   change.tables.push_back(table);
   if (absl::Status stored = core.Commit(std::move(change)); !stored.ok()) return stored;
   core.SayLine(absl::StrCat("table ", record.name.Full(), " is Loading: ", layout.shards(),
-                            " shards, ", record.options.replicas, " replicas"));
+                            " shards, ", record.options.replicas, " replicas",
+                            record.error.empty() ? "" : "; ", record.error));
   return record;
 }
 

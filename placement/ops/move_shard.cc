@@ -212,6 +212,11 @@ bool IsLeaving(const Core& core, const NodeId& node) {
   return dead != core.dead_since.end() && core.now - dead->second >= core.options.repair_after;
 }
 
+bool HasFailed(const Core& core, const NodeId& node, const ShardKey& shard) {
+  const auto failed = core.failed_loads.find({node, shard});
+  return failed != core.failed_loads.end() && failed->second >= kMostAttempts;
+}
+
 absl::Status CheckMove(const Core& core, const MoveRecord& move) {
   return CheckMove(core, move, core.state().RoomForMoves());
 }

@@ -33,6 +33,8 @@ void SetNodeIntent(Core& core, CallId call, const IntentRequest& request);
 void MoveShard(Core& core, CallId call, const MoveRequest& request);
 // Drained, or dead for repair_after: its replicas are made elsewhere.
 bool IsLeaving(const Core& core, const NodeId& node);
+// The node could not load the shard, so that it goes elsewhere.
+bool HasFailed(const Core& core, const NodeId& node, const ShardKey& shard);
 // Why the move may not be stored; OK when it may.
 absl::Status CheckMove(const Core& core, const MoveRecord& move);
 // The one way for plans to be carried out: stores those moves that are possible now; duties do the

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "engram/settings/units.h"
 #include "placement/plan/planner.h"
 
@@ -16,6 +17,12 @@ struct Wanting {
   MoveRecord move;
   Tier like = Tier::kDram;  // of the copy that goes, or of another
   bool needs_place = true;
+};
+
+// Copies of a table that have no place.
+struct Unplaced {
+  std::uint64_t copies = 0, bytes = 0;
+  bool full = false;  // some node lacks nothing but room
 };
 
 class Evacuator {
@@ -31,6 +38,7 @@ class Evacuator {
     for (const auto& [uid, table] : state_.tables) {
       if (table->record.state == TableState::kLoading) Await(*table);
     }
+    for (const auto& [uid, unplaced] : unplaced_) out_.unmet[uid] = Unmet(uid, unplaced);
     return std::move(out_);
   }
 
@@ -47,8 +55,7 @@ class Evacuator {
     const std::uint32_t copies = table.record.options.replicas;
     for (const auto& chunk : table.chunks) {
       const ReplicaCounts& counts = chunk->counts;
-      const bool enough = counts.loading + counts.serving >= copies * chunk->map.shards.size();
-      if (enough && leaving_.empty()) continue;
+      if (counts.fewest >= copies && leaving_.empty()) continue;
       for (std::size_t i = 0; i < chunk->map.shards.size(); ++i) {
         const auto index = static_cast<std::uint32_t>(chunk->map.chunk * kChunkShards + i);
         LookAt({table.record.uid, ShardIndex(index)}, chunk->map.shards[i], copies);
@@ -62,6 +69,7 @@ class Evacuator {
       for (const auto& replicas : chunk->map.shards) {
         for (const MapReplica& replica : replicas) {
           if (!leaving_.contains(replica.node) || out_.waiting.contains(replica.node)) continue;
+          if (replica.state == ReplicaState::kDraining) continue;
           out_.waiting[replica.node] =
               absl::StrCat("waits: table ", table.record.name.Full(),
                            " is being loaded there too; its shards leave once it is Ready");
@@ -109,6 +117,11 @@ class Evacuator {
       bool full = false;
       const std::optional<TierOfNode> to = Choose(one, &full);
       if (!to) {
+        ++out_.unplaced;
+        Unplaced& of_table = unplaced_[one.move.shard.table];
+        ++of_table.copies;
+        of_table.bytes += BytesOf(one.move.shard);
+        of_table.full |= full;
         out_.waiting.try_emplace(one.move.from, WhyWaits(one.move.shard, full));
         return;
       }
@@ -130,6 +143,18 @@ class Evacuator {
                             "one, or delete a table")
              : absl::StrCat(" needs a node in a failure domain without a copy of it, with ", size,
                             " free; start one, or uncordon one"));
+  }
+
+  std::string Unmet(const TableUid& uid, const Unplaced& unplaced) const {
+    const TableOptions& options = state_.FindTable(uid)->record.options;
+    const auto append = [](std::string* out, Tier tier) { out->append(Name(tier)); };
+    return absl::StrCat(
+        unplaced.copies, unplaced.copies == 1 ? " copy, " : " copies, ", RoundSize(unplaced.bytes),
+        options.tiers.empty() ? "" : " of ", absl::StrJoin(options.tiers, " or ", append),
+        unplaced.full ? ", have no place: no node that may have them has so much free; start one, "
+                        "give one more memory, or delete a table"
+                      : ", have no place: no alive node is in a failure domain without a copy of "
+                        "theirs; start one in another domain, or uncordon one");
   }
 
   // `full`: where there is none, some node lacks nothing but room.
@@ -198,6 +223,7 @@ class Evacuator {
   std::vector<Wanting> wanting_;
   std::map<TierOfNode, std::uint64_t> free_;
   std::map<TableUid, std::map<NodeId, std::uint64_t>> held_;
+  std::map<TableUid, Unplaced> unplaced_;
   Evacuation out_;
 };
 

@@ -17,6 +17,8 @@ struct Evacuation {
   std::vector<MoveRecord> moves;          // the most urgent first: shards that fewest nodes serve
   std::uint64_t more = 0;                 // beyond the limit
   std::map<NodeId, std::string> waiting;  // leaving nodes, and why some replica cannot go now
+  std::uint64_t unplaced = 0;             // copies that have no place now
+  std::map<TableUid, std::string> unmet;  // how many of each table, and what is missing
 };
 
 // What to do so that nothing of a Ready table is on `leaving` any more, and every shard has the

@@ -96,6 +96,7 @@ void Bind(Core& core, LinkId link, const NodeHello& hello, Incarnation incarnati
   contact.retires_sent.clear();
   contact.tier_moves_sent.clear();
   contact.unwanted.clear();
+  contact.full.clear();
   core.links[link] = {hello.node, incarnation};
 }
 

@@ -58,17 +58,30 @@ void TierMoveFailed(Core& core, const NodeId& node, const TableEntry& table, con
   core.contacts[node].tier_moves_sent[key.table].erase(key.shard);
 }
 
-// A replica that cannot be loaded: the end of a Loading table, a wait for a Ready one.
+// How long a tier that had no room takes nothing.
+constexpr Duration kFullFor = std::chrono::seconds(30);
+
+// A replica that cannot be loaded: the end of a Loading table, a wait for a Ready one. Without room
+// for it the node is not asked again: the copy goes elsewhere.
 void LoadFailed(Core& core, const NodeId& node, const TableEntry& table, const ShardKey& key,
-                const absl::Status& why) {
+                Tier tier, const absl::Status& why) {
   ++core.counters.loads_failed;
   const std::string text = absl::StrCat(Where(table, node, key.shard), ": ", why.message());
   core.SayLine(absl::StrCat("load failed: ", text));
+  const bool full = absl::IsResourceExhausted(why);
   if (table.record.state == TableState::kLoading) {
-    core.failures.try_emplace(table.record.uid, text);
+    if (full) {
+      core.progress[table.record.uid].no_room = text;
+    } else {
+      core.failures.try_emplace(table.record.uid, text);
+    }
     core.changed = true;
   }
   TryAgainLater(core, node, key, text);
+  if (full) {
+    core.failed_loads[{node, key}] = kMostAttempts;
+    core.contacts[node].full[tier] = {core.now + kFullFor, std::string(why.message())};
+  }
   core.contacts[node].loads_sent[key.table].erase(key.shard);
 }
 
@@ -94,7 +107,7 @@ void Serves(Core& core, const NodeId& node, const TableEntry& table, const Repli
   }
   if (absl::Status same = CompareSums(core, node, table, report); !same.ok()) {
     replica.state = ReplicaState::kLoading;
-    LoadFailed(core, node, table, report.shard, same);
+    LoadFailed(core, node, table, report.shard, replica.tier, same);
     if (table.record.state == TableState::kReady) {
       unwanted[report.shard.table].push_back(report.shard.shard);
     }
@@ -138,7 +151,7 @@ void TakeReport(Core& core, const NodeId& node, const ReplicaReport& report, Chu
     return TierMoveFailed(core, node, *table, key, report.error);
   }
   if (!report.error.ok() && replica->state != ReplicaState::kDraining) {
-    LoadFailed(core, node, *table, key, report.error);
+    LoadFailed(core, node, *table, key, replica->tier, report.error);
     replica->state = ReplicaState::kLoading;
     return;
   }

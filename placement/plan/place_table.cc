@@ -7,15 +7,17 @@
 
 namespace engram::placement {
 
-absl::StatusOr<Placements> PlaceTable(const ClusterState& state, const TableRecord& table,
-                                      const ShardLayout& layout,
-                                      const std::vector<MapChunk>& chunks) {
+absl::StatusOr<TablePlaces> PlaceTable(const ClusterState& state, const TableRecord& table,
+                                       const ShardLayout& layout,
+                                       const std::vector<MapChunk>& chunks) {
   PoolView view{NodesOf(state), {TableOf(state, table, layout, chunks)}};
-  const absl::StatusOr<Plan> plan = PlaceTable(view);
-  if (!plan.ok()) return plan.status();
-  Placements placements;
-  for (const PlanStep& step : *plan) placements.push_back({step.shard, *step.to, step.to_tier});
-  return placements;
+  absl::StatusOr<PartPlan> part = PlaceWhatFits(view);
+  if (!part.ok()) return part.status();
+  TablePlaces places{{}, std::move(part->unmet)};
+  for (const PlanStep& step : part->plan) {
+    places.placements.push_back({step.shard, *step.to, step.to_tier});
+  }
+  return places;
 }
 
 void AddPlacements(const Placements& placements, std::vector<MapChunk>* chunks) {

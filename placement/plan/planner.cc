@@ -38,7 +38,8 @@ void Limit(std::uint64_t limit, PlanResult* result) {
 
 void AppendTier(std::string* out, Tier tier) { out->append(Name(tier)); }
 
-absl::Status DoesNotFit(const PlanState& state) {
+// What the only table needs and the pool does not have.
+std::string WhatIsMissing(const PlanState& state) {
   const PlanTable& table = state.view().tables[0];
   std::uint64_t wanted = 0;
   for (const Lacking& one : LackingCopies(state, 0)) {
@@ -54,10 +55,10 @@ absl::Status DoesNotFit(const PlanState& state) {
   std::set<std::string> domains;
   for (const PlanNode* node : nodes) domains.insert(DomainOf(node->id, node->failure_domain));
   if (!nodes.empty() && domains.size() < table.replicas) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        "table ", table.name.Full(), " does not fit: its ", table.replicas,
+    return absl::StrCat(
+        "its ", table.replicas,
         " replicas need as many failure domains, and the alive nodes that it may use are in ",
-        domains.size(), "; start nodes in others, or lower --replicas"));
+        domains.size(), "; start nodes in others, or lower --replicas");
   }
   std::string free;
   for (std::size_t i = 0; i < nodes.size(); ++i) {
@@ -71,14 +72,21 @@ absl::Status DoesNotFit(const PlanState& state) {
         " ",
         RoundSize(static_cast<std::uint64_t>(std::max<std::int64_t>(0, nodes[i]->free_bytes))));
   }
-  return absl::ResourceExhaustedError(absl::StrCat(
-      "table ", table.name.Full(), " does not fit: it needs ", RoundSize(wanted), " (",
-      table.replicas, table.replicas == 1 ? " replica" : " replicas in distinct failure domains",
+  return absl::StrCat(
+      "it needs ", RoundSize(wanted), " (", table.replicas,
+      table.replicas == 1 ? " replica" : " replicas in distinct failure domains",
       table.max_nodes == 0 ? "" : absl::StrCat(", at most ", table.max_nodes, " nodes"),
       table.tiers.empty() ? ""
                           : absl::StrCat(", in ", absl::StrJoin(table.tiers, ", ", AppendTier)),
       ") and the alive nodes have free: ", free.empty() ? "none is alive" : free,
-      "; start more pool nodes, give them more memory, or delete a table"));
+      "; start more pool nodes, give them more memory, or delete a table");
+}
+
+std::uint64_t CopiesLacking(const PoolView& view, const PlanLimits& limits) {
+  const PlanState state(view, limits);
+  std::uint64_t copies = 0;
+  for (const Lacking& one : LackingCopies(state, 0)) copies += one.copies;
+  return copies;
 }
 
 }  // namespace
@@ -135,12 +143,30 @@ absl::StatusOr<Plan> PlaceTable(const PoolView& view, const PlanLimits& limits) 
                      "; raise --max-nodes or lower --replicas"));
   }
   PlanState state(view, limits);
-  if (!PlaceWhole(state, 0)) return DoesNotFit(state);
+  if (!PlaceWhole(state, 0)) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("table ", table.name.Full(), " does not fit: ", WhatIsMissing(state)));
+  }
   Plan plan = StepsOf(state);
   std::sort(plan.begin(), plan.end(), [](const PlanStep& a, const PlanStep& b) {
     return std::tie(a.shard, a.to) < std::tie(b.shard, b.to);
   });
   return plan;
+}
+
+absl::StatusOr<PartPlan> PlaceWhatFits(const PoolView& view, const PlanLimits& limits) {
+  absl::StatusOr<Plan> plan = PlaceTable(view, limits);
+  if (plan.ok()) return PartPlan{*std::move(plan), ""};
+  PoolView fewer = view;
+  while (absl::IsResourceExhausted(plan.status()) && fewer.tables[0].replicas > 1) {
+    --fewer.tables[0].replicas;
+    plan = PlaceTable(fewer, limits);
+  }
+  if (!plan.ok()) return plan.status();
+  const std::uint64_t missing = CopiesLacking(view, limits) - plan->size();
+  const std::uint64_t all = view.tables[0].shards.size() * view.tables[0].replicas;
+  return PartPlan{*std::move(plan), absl::StrCat(missing, " of ", all, " copies have no place: ",
+                                                 WhatIsMissing(PlanState(view, limits)))};
 }
 
 }  // namespace engram::placement

@@ -130,6 +130,14 @@ PlanResult MakePlan(const PoolView& view, const PlanLimits& limits = {});
 // node has free, and the next step. InvalidArgument: more replicas than max_nodes allows.
 absl::StatusOr<Plan> PlaceTable(const PoolView& view, const PlanLimits& limits = {});
 
+// The same where it may be fewer copies: as many of every shard as find a place, at least one.
+struct PartPlan {
+  Plan plan;
+  std::string
+      unmet;  // how many copies have no place, what is missing and what to do; empty: all do
+};
+absl::StatusOr<PartPlan> PlaceWhatFits(const PoolView& view, const PlanLimits& limits = {});
+
 // The failure domain that counts for a node.
 std::string DomainOf(const NodeId& id, const std::string& failure_domain);
 

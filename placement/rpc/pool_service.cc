@@ -57,21 +57,16 @@ const TableEntry* FindAny(const ClusterState& state, const TableName& name) {
   return nullptr;
 }
 
-// Shards with a serving replica on a node that is alive.
-std::uint64_t ShardsServed(const ClusterState& state, const TableEntry& table) {
-  const auto dead = [](const auto& node) { return !node.second->alive; };
-  if (std::none_of(state.nodes.begin(), state.nodes.end(), dead)) {
-    return table.counts().shards_serving;
-  }
-  std::uint64_t served = 0;
-  for (const auto& chunk : table.chunks) {
-    for (const auto& replicas : chunk->map.shards) {
-      served += std::any_of(replicas.begin(), replicas.end(), [&](const MapReplica& replica) {
-        return replica.state == ReplicaState::kServing && state.IsAlive(replica.node);
-      });
-    }
-  }
-  return served;
+// GetTableResponse and ListTablesResponse::Entry.
+template <class Message>
+void Describe(const ClusterState& state, const TableEntry& table, Message* to) {
+  const Served served = state.ServedOf(table);
+  *to->mutable_table() = wire::ToWire(table.record);
+  to->set_shards_serving(served.shards);
+  to->set_shards_total(table.layout->shards());
+  to->set_copies_missing(served.copies_missing);
+  const auto note = state.table_notes.find(table.record.uid);
+  if (served.copies_missing > 0 && note != state.table_notes.end()) to->set_note(note->second);
 }
 
 v1::ListShardsResponse ToWireShards(const TableEntry& table, std::size_t chunk) {
@@ -161,9 +156,7 @@ grpc::ServerUnaryReactor* PoolService::GetTable(grpc::CallbackServerContext* con
   if (table == nullptr || (only && !state->MayRead(*only, table->record))) {
     return Finish(context, UnknownTable(*name));
   }
-  *response->mutable_table() = wire::ToWire(table->record);
-  response->set_shards_serving(ShardsServed(*state, *table));
-  response->set_shards_total(table->layout->shards());
+  Describe(*state, *table, response);
   return Finish(context, absl::OkStatus());
 }
 
@@ -178,12 +171,7 @@ grpc::ServerUnaryReactor* PoolService::ListTables(grpc::CallbackServerContext* c
     if (only && !state->MayRead(*only, table->record)) continue;
     sorted[{table->record.name, uid}] = table.get();
   }
-  for (const auto& [key, table] : sorted) {
-    auto* to = response->add_tables();
-    *to->mutable_table() = wire::ToWire(table->record);
-    to->set_shards_serving(ShardsServed(*state, *table));
-    to->set_shards_total(table->layout->shards());
-  }
+  for (const auto& [key, table] : sorted) Describe(*state, *table, response->add_tables());
   return Finish(context, absl::OkStatus());
 }
 

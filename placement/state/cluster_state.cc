@@ -29,19 +29,21 @@ ReplicaCounts& ReplicaCounts::operator+=(const ReplicaCounts& other) {
   serving += other.serving;
   draining += other.draining;
   shards_serving += other.shards_serving;
+  fewest = std::min(fewest, other.fewest);
   return *this;
 }
 
 ReplicaCounts Count(const MapChunk& chunk) {
   ReplicaCounts counts;
   for (const std::vector<MapReplica>& replicas : chunk.shards) {
-    const std::uint64_t before = counts.serving;
+    const std::uint64_t before = counts.serving, wanted = counts.serving + counts.loading;
     for (const MapReplica& replica : replicas) {
       counts.loading += replica.state == ReplicaState::kLoading;
       counts.serving += replica.state == ReplicaState::kServing;
       counts.draining += replica.state == ReplicaState::kDraining;
     }
     counts.shards_serving += counts.serving > before;
+    counts.fewest = std::min(counts.fewest, counts.serving + counts.loading - wanted);
   }
   return counts;
 }
@@ -191,6 +193,29 @@ std::map<TierOfNode, std::uint64_t> ClusterState::RoomForMoves() const {
     room[place] = static_cast<std::uint64_t>(std::max<std::int64_t>(0, here.free_bytes));
   }
   return room;
+}
+
+Served ClusterState::ServedOf(const TableEntry& table) const {
+  const std::uint64_t copies =
+      table.record.state == TableState::kReady ? table.record.options.replicas : 0;
+  const ReplicaCounts counts = table.counts();
+  const auto dead = [](const auto& node) { return !node.second->alive; };
+  if (counts.loading == 0 && counts.fewest >= copies &&
+      std::none_of(nodes.begin(), nodes.end(), dead)) {
+    return {counts.shards_serving, 0};
+  }
+  Served served;
+  for (const auto& chunk : table.chunks) {
+    for (const auto& replicas : chunk->map.shards) {
+      const auto here = static_cast<std::uint64_t>(
+          std::count_if(replicas.begin(), replicas.end(), [&](const MapReplica& replica) {
+            return replica.state == ReplicaState::kServing && IsAlive(replica.node);
+          }));
+      served.shards += here > 0;
+      served.copies_missing += copies - std::min(copies, here);
+    }
+  }
+  return served;
 }
 
 MapDelta ClusterState::Snapshot() const {

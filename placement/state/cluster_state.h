@@ -76,6 +76,7 @@ struct TenantRecord {
 struct ReplicaCounts {
   std::uint64_t loading = 0, serving = 0, draining = 0;  // replicas
   std::uint64_t shards_serving = 0;                      // shards with at least one serving replica
+  std::uint64_t fewest = ~std::uint64_t{0};              // of a shard, Draining ones left out
   ReplicaCounts& operator+=(const ReplicaCounts& other);
 };
 ReplicaCounts Count(const MapChunk& chunk);
@@ -105,6 +106,12 @@ struct TableEntry : StoredTable {
   std::span<const MapReplica> Replicas(ShardIndex shard) const;
 };
 
+// What of a table can be read, on nodes that are alive.
+struct Served {
+  std::uint64_t shards = 0;          // with a serving copy
+  std::uint64_t copies_missing = 0;  // of a Ready table: that should serve beside those that do
+};
+
 // A tier of a node: where a copy lies.
 using TierOfNode = std::pair<NodeId, Tier>;
 
@@ -124,6 +131,8 @@ struct ClusterState {
   std::map<std::string, std::shared_ptr<const TokenMap>> token_maps;  // by digest
   std::map<ShardKey, std::shared_ptr<const MoveRecord>> moves;
   std::map<ShardKey, std::string> move_notes;  // why a move waits; not stored
+  // Why copies of a Ready table have no place; not stored.
+  std::map<TableUid, std::string> table_notes;
   std::map<std::string, std::shared_ptr<const TenantRecord>> tenants;
   // The last tables that a request with an id deleted, oldest first, for when it asks again.
   std::map<std::uint64_t, std::shared_ptr<const StoredTable>> deleted;
@@ -158,6 +167,7 @@ struct ClusterState {
   std::map<TierOfNode, std::uint64_t> RoomForMoves() const;
   // Bytes of all replicas assigned to each tier; of those that move within their node, to both.
   std::map<TierOfNode, std::uint64_t> AssignedBytes() const;
+  Served ServedOf(const TableEntry& table) const;
   // The whole map as a delta from the empty map.
   MapDelta Snapshot() const;
 };

@@ -432,10 +432,12 @@ absl::StatusOr<std::shared_ptr<const MapDelta>> Registry::Commit(Change change) 
 }
 
 void Registry::SetLive(std::map<NodeId, std::shared_ptr<const NodeLive>> live,
-                       std::map<ShardKey, std::string> move_notes) {
+                       std::map<ShardKey, std::string> move_notes,
+                       std::map<TableUid, std::string> table_notes) {
   auto next = std::make_shared<ClusterState>(*state_);
   next->live = std::move(live);
   next->move_notes = std::move(move_notes);
+  next->table_notes = std::move(table_notes);
   state_ = std::move(next);
 }
 

@@ -64,7 +64,8 @@ class Registry {
   absl::StatusOr<std::shared_ptr<const MapDelta>> Commit(Change change);
   // Memory only: what nodes said of themselves, and why moves wait.
   void SetLive(std::map<NodeId, std::shared_ptr<const NodeLive>> live,
-               std::map<ShardKey, std::string> move_notes);
+               std::map<ShardKey, std::string> move_notes,
+               std::map<TableUid, std::string> table_notes);
 
  private:
   struct Write {

@@ -70,6 +70,26 @@ TEST(Listing, TablesShowStateShardsAndSizeWithSeals) {
   EXPECT_EQ(RowBytesOf(Tables().tables(0).table()), 264u);
 }
 
+TEST(Listing, ATableThatIsServedWithFewerCopiesIsDegradedAndSaysHowMany) {
+  v1::ListTablesResponse tables = Tables();
+  auto* entry = tables.mutable_tables(0);
+  entry->set_shards_serving(2);
+  EXPECT_NE(Text(ListTables(tables, "", 0)).find("Ready"), std::string::npos);
+  entry->set_copies_missing(1);
+  EXPECT_NE(Text(ListTables(tables, "", 0)).find("Degraded"), std::string::npos);
+  EXPECT_NE(Text(ListTables(tables, "", 0)).find("2 (1 missing)"), std::string::npos);
+  v1::GetTableResponse answer;
+  *answer.mutable_table() = entry->table();
+  answer.set_shards_serving(2);
+  answer.set_shards_total(2);
+  EXPECT_EQ(StateWord(answer), "Ready");
+  EXPECT_EQ(MissingCopies(answer), "");
+  answer.set_copies_missing(1);
+  answer.set_note("no room");
+  EXPECT_EQ(StateWord(answer), "Degraded");
+  EXPECT_EQ(MissingCopies(answer), "1 of 4 copies are missing: no room");
+}
+
 TEST(Listing, OneTableIsTheDocumentItself) {
   EXPECT_EQ(json::parse(ListTables(Tables(), "small@1", 0).json)["table"]["name"], "small");
   EXPECT_TRUE(ListTables(Tables(), "other@1", 0).names.empty());

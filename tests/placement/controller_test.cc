@@ -5,6 +5,7 @@ namespace engram::placement {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::seconds;
 
 TEST_F(ControllerTest, FullStoreRefusesChangesAndKeepsServingReads) {
   FakeNode a("a");
@@ -44,6 +45,42 @@ TEST_F(ControllerTest, ControllerThatLostItsStoreToAnotherStops) {
   ASSERT_TRUE(other.ok());
   EXPECT_EQ(pool_.Load(SmallLoad())->status().code(), absl::StatusCode::kAborted);
   EXPECT_TRUE(pool_.deposed);
+}
+
+// What a pool goes through while its controller's wall clock says `unix_ms`.
+std::vector<std::string> HistoryUnder(std::function<std::int64_t()> unix_ms) {
+  ControllerOptions options;
+  options.repair_after = seconds(20);
+  options.unix_ms = std::move(unix_ms);
+  SmallPool pool(1, options);
+  FakeNode a("a"), b("b"), c("c");
+  for (FakeNode* node : {&a, &b, &c}) pool.Join(*node);
+  EXPECT_TRUE(pool.Load(SmallLoad("r1", 2))->ok());
+  pool.Settle({&a, &b, &c});
+  const auto dead = pool.Holders(0).front();
+  std::vector<FakeNode*> alive;
+  for (FakeNode* node : {&a, &b, &c}) {
+    if (node->hello.node.name == dead) {
+      pool.Break(*node);
+    } else {
+      alive.push_back(node);
+    }
+  }
+  pool.Settle(alive, 60);
+  pool.Restart();
+  for (FakeNode* node : alive) pool.Join(*node);
+  pool.Settle(alive);
+  EXPECT_EQ(pool.Find(kSmall)->counts().serving, 12u);
+  return pool.said;
+}
+
+TEST(ControllerClockTest, AWallClockThatIsAnHourOffOrJumpsChangesNothing) {
+  constexpr std::int64_t kNow = 1'700'000'000'000, kHour = 3'600'000;
+  const std::vector<std::string> right = HistoryUnder([] { return kNow; });
+  EXPECT_GT(right.size(), 5u);
+  EXPECT_EQ(HistoryUnder([] { return kNow - kHour; }), right);
+  EXPECT_EQ(HistoryUnder([calls = 0]() mutable { return kNow + (++calls % 3 - 1) * kHour; }),
+            right);
 }
 
 // Random joins, breaks, kills, controller crashes, failed writes, loads and deletes. At the end

@@ -150,6 +150,28 @@ TEST_F(MembershipTest, RestartedNodeLoadsItsReplicasAgainAndTheTableStaysReady) 
   EXPECT_EQ(pool_.Find(kSmall)->record.content_digest, digest);
 }
 
+TEST_F(MembershipTest, ANodeThatReturnsWithAnotherVersionAndCapacityIsTakenAsItIsNow) {
+  FakeNode a("a", 4 << 20);
+  a.hello.version = "2.0";
+  pool_.Join(a);
+  EXPECT_EQ(pool_.Load(SmallLoad())->status().code(), absl::StatusCode::kResourceExhausted);
+  pool_.Break(a);
+  FakeNode again("a", 64 << 20, "", "2");
+  again.hello.version = "1.0";  // an older program
+  pool_.Join(again);
+  const NodeRecord* record = pool_.state().FindNode({"a"});
+  EXPECT_EQ(record->version, "1.0");
+  EXPECT_EQ(record->tiers.at(0).capacity_bytes, 64u << 20);
+  ASSERT_TRUE(pool_.Load(SmallLoad("r2"))->ok());
+  pool_.Settle({&again});
+  EXPECT_EQ(pool_.StateOf(kSmall), TableState::kReady);
+  // The process of before wakes up.
+  a.hello.incarnation = a.welcomed->incarnation;
+  pool_.Join(a);
+  EXPECT_EQ(a.refused.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(pool_.state().FindNode({"a"})->version, "1.0");
+}
+
 TEST_F(MembershipTest, ReloadedReplicaWithOtherBytesNeverServes) {
   FakeNode a("a"), b("b");
   LoadSmall({&a, &b}, 2);

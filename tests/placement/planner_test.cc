@@ -69,6 +69,23 @@ TEST(PlaceTableTest, SaysWhatDoesNotFitWhere) {
               HasSubstr("none is alive"));
 }
 
+TEST(PlaceWhatFitsTest, PlacesAsManyCopiesOfEveryShardAsThereIsRoomFor) {
+  const auto whole = PlaceWhatFits(NewTable(kThree, 5, 10, 3));
+  ASSERT_TRUE(whole.ok());
+  EXPECT_EQ(whole->plan.size(), 15u);
+  EXPECT_EQ(whole->unmet, "");
+  // Two of four copies: the third node has no room for a whole one.
+  const auto two = PlaceWhatFits(NewTable({Node("a", 50), Node("b", 50), Node("c", 40)}, 5, 10, 4));
+  ASSERT_TRUE(two.ok()) << two.status();
+  EXPECT_EQ(two->plan.size(), 10u);
+  EXPECT_THAT(two->unmet, AllOf(HasSubstr("10 of 20 copies have no place"), HasSubstr("domains")));
+  const auto none = PlaceWhatFits(NewTable({Node("a", 40)}, 5, 10, 2));
+  EXPECT_EQ(none.status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(none.status().message()), HasSubstr("it needs 50B (1 replica)"));
+  EXPECT_EQ(PlaceWhatFits(NewTable(kThree, 1, 10, 3, 2)).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
 TEST(PlaceTableTest, PrefersNodesThatHoldTheTable) {
   PoolView view = NewTable({Node("a", 100), Node("b", 60)}, 5, 10);
   view.tables[0].shards[0].nodes = {1};

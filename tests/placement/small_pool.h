@@ -103,8 +103,13 @@ struct FakeNode {
             changed.back().error = load_error;
             continue;
           }
-          if (!load_error.ok()) {
-            changed.push_back({key, Tier::kDram, ReplicaState::kRetired, {}, load_error});
+          const bool full = held.size() >= most_held && !held.contains(key);
+          if (!load_error.ok() || full) {
+            changed.push_back({key,
+                               Tier::kDram,
+                               ReplicaState::kRetired,
+                               {},
+                               full ? absl::ResourceExhaustedError("arena is full") : load_error});
             continue;
           }
           Held& one = held[key];
@@ -151,6 +156,7 @@ struct FakeNode {
   std::map<ShardKey, std::vector<Successor>> successors;  // of what was retired
   bool corrupt = false;
   absl::Status load_error;
+  std::size_t most_held = ~std::size_t{0};  // beyond it has no room, whatever it says
   absl::Status inspect_error;
 };
 
