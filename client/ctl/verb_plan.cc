@@ -108,7 +108,7 @@ absl::Status Plan(const PlanOptions& options, const Invocation& invocation) {
   const std::uint32_t copies = std::max<std::uint32_t>(1, table.options().replicas());
   FieldList fields;
   fields.Add("Table", FullName(table));
-  fields.Add("Fits", "yes");
+  fields.Add("Fits", table.error().empty() ? "yes" : "in part: " + table.error());
   fields.Add("Rows", HumanCount(RowsOf(table)));
   fields.Add("Shards", ShardsOf(table));
   fields.Add("Copies", absl::StrCat(copies));

@@ -25,16 +25,16 @@ void GiveUpLoads(Core& core) {
   const std::shared_ptr<const ClusterState> before = core.registry->snapshot();
   ChunkEdits edits(*before);
   std::vector<std::pair<NodeId, ShardKey>> given_up;
-  for (const auto& [where, attempts] : core.failed_loads) {
-    const auto& [node, shard] = where;
-    if (attempts < kMostAttempts || before->moves.contains(shard)) continue;
+  for (const auto& entry : core.failed_loads) {
+    const NodeId& node = entry.first.first;
+    const ShardKey& shard = entry.first.second;
+    if (entry.second < kMostAttempts || before->moves.contains(shard)) continue;
     const TableEntry* table = before->FindTable(shard.table);
     const MapReplica* replica = before->FindReplica(shard, node);
     const bool loading = replica != nullptr && replica->state == ReplicaState::kLoading;
     if (!loading || table->record.state != TableState::kReady) continue;
-    std::erase_if(edits.Replicas(shard),
-                  [&](const MapReplica& one) { return one.node == where.first; });
-    given_up.push_back(where);
+    std::erase_if(edits.Replicas(shard), [&](const MapReplica& one) { return one.node == node; });
+    given_up.push_back(entry.first);
   }
   if (given_up.empty()) return;
   Change change;

@@ -50,6 +50,7 @@ class LocalPoolTest(unittest.TestCase):
 
             self.check_rows(pool)
             self.check_words(pool)
+            self.check_fewer_copies(pool)
             self.assertIn("0 wrong", pool.ok("verify", "table", "small@1", "--sample", "2000"))
             self.check_kill_and_repair(pool)
             self.assertIn("0 wrong", pool.ok("verify", "table", "small@1", "--sample", "2000"))
@@ -108,16 +109,33 @@ class LocalPoolTest(unittest.TestCase):
                 (1, "reads like a version", ("set", "alias", "small@7", "1")),
                 (2, "an alias is NAME@ALIAS", ("set", "alias", "small", "1")),
                 (1, "is alive; drain it", ("delete", "node", "node-1", "--yes")),
-                (1, "replicas need as many failure domains", ("plan", "table", "small@2", "--synthetic", pool.synthetic(**SPEC), "--replicas", "4")),
                 (2, "position 0 is 99999999; the vocabulary", ("explain", "table", "small@1", "--tokens", "99999999")),
                 (4, "does not serve ofi", ("read", "table", "small@1", "--rows", "0", "--fabric", "ofi", "--timeout", "1s"))):
             done = pool.run(*words)
             self.assertIn(said, done.stderr)
             self.assertEqual(done.returncode, code, done.stderr)
+        self.assertRegex(pool.ok("plan", "table", "small@2", "--synthetic", pool.synthetic(**SPEC), "--replicas", "4"),
+                         r"in part: \d+ of \d+ copies have no place: its 4 replicas need as many failure domains")
         self.assertIn("nothing ends", pool.run("revoke", "client", "default/x").stderr)
         self.assertIn("may come back", pool.ok("restore", "client", "default/x"))
         self.assertIn("was not revoked", pool.ok("restore", "client", "default/x"))
         self.assertIn("no client of tenant nosuch", pool.run("budget", "tenant", "nosuch", "0").stderr)
+
+    def check_fewer_copies(self, pool):
+        """Four copies on three nodes: three are served, and what is missing is said."""
+        load = ("load", "table", "wide@1", "--synthetic", pool.synthetic(**dict(SPEC, engram_vocab_size=300)), "--replicas", "4")
+        self.assertIn("copies have no place", pool.run(*load, "--dry-run").stderr)
+        loaded = pool.run(*load, "--wait", "--timeout", "60s")
+        self.assertEqual(loaded.returncode, 0, loaded.stderr)
+        self.assertRegex(loaded.stderr, r"note: \d+ of \d+ copies have no place")
+        self.assertRegex(pool.ok("get", "tables", "wide@1"), r"Degraded .*4 \(\d+ missing\)")
+        self.assertTrue(wait_until(lambda: "start one in another domain" in pool.ok("describe", "table", "wide@1")))
+        status = pool.run("status")
+        self.assertIn("1 with fewer copies than wanted", status.stdout)
+        self.assertEqual(status.returncode, 1)
+        self.assertIn("0 wrong", pool.ok("verify", "table", "wide@1", "--sample", "500"))
+        pool.ok("delete", "table", "wide@1", "--yes")
+        pool.ok("wait", "table", "wide@1", "--for", "deleted", "--timeout", "60s")
 
     def check_kill_and_repair(self, pool):
         before = pool.processes()
