@@ -124,7 +124,8 @@ struct Greeting {
 
 class FiRead final : public ReadPath {
  public:
-  explicit FiRead(std::string name) : name_(std::move(name)) {}
+  FiRead(std::string name, std::uint32_t outstanding)
+      : name_(std::move(name)), outstanding_(outstanding), left_(outstanding) {}
   ~FiRead() override {
     if (server_ > 0) {
       kill(server_, SIGKILL);
@@ -160,23 +161,30 @@ class FiRead final : public ReadPath {
   }
 
   absl::Status Read(std::span<const Batch> batches) override {
-    for (const Batch& batch : batches) {
-      seals_.resize(batch.ids.size());
-      std::size_t posted = 0, done = 0;
-      while (done < batch.ids.size()) {
-        while (posted < batch.ids.size() && Post(batch, posted)) ++posted;
-        fi_cq_entry entries[64];
-        const ssize_t got = fi_cq_read(side_.cq, entries, 64);
-        if (got > 0) done += static_cast<std::size_t>(got);
-        if (got < 0 && got != -FI_EAGAIN) return Failed("fi_cq_read", static_cast<int>(got));
+    seals_.resize(outstanding_ * batches[0].ids.size());
+    std::size_t posting = 0, row = 0, over = 0;  // batches, and a row of the one that is posted
+    while (over < batches.size()) {
+      while (posting < batches.size() && posting - over < outstanding_) {
+        const Batch& batch = batches[posting];
+        if (row == 0) left_[posting % outstanding_] = batch.ids.size();
+        if (!Post(batch, posting % outstanding_, row)) break;
+        if (++row < batch.ids.size()) continue;
+        row = 0;
+        ++posting;
       }
+      fi_cq_entry entries[64];
+      const ssize_t got = fi_cq_read(side_.cq, entries, 64);
+      if (got < 0 && got != -FI_EAGAIN) return Failed("fi_cq_read", static_cast<int>(got));
+      for (ssize_t i = 0; i < got; ++i) --*static_cast<std::size_t*>(entries[i].op_context);
+      while (over < posting && left_[over % outstanding_] == 0) ++over;
     }
     return absl::OkStatus();
   }
 
  private:
-  bool Post(const Batch& batch, std::size_t i) {
-    iovec local[2] = {{batch.out + i * row_bytes_, row_bytes_}, {&seals_[i], 8}};
+  bool Post(const Batch& batch, std::size_t place, std::size_t i) {
+    std::uint64_t* const seal = &seals_[place * batch.ids.size() + i];
+    iovec local[2] = {{batch.out + i * row_bytes_, row_bytes_}, {seal, 8}};
     const std::size_t bytes = segments_ == 2 ? row_bytes_ + 8 : row_bytes_;
     fi_rma_iov remote{greeting_.base + batch.ids[i].value() * stride_, bytes, greeting_.key};
     fi_msg_rma message{};
@@ -185,10 +193,13 @@ class FiRead final : public ReadPath {
     message.addr = peer_;
     message.rma_iov = &remote;
     message.rma_iov_count = 1;
+    message.context = &left_[place];
     return fi_readmsg(side_.ep, &message, FI_COMPLETION) == 0;
   }
 
   const std::string name_;
+  const std::uint32_t outstanding_;
+  std::vector<std::size_t> left_;  // rows of each batch under way
   Side side_;
   Greeting greeting_{};
   fi_addr_t peer_ = 0;
@@ -200,8 +211,9 @@ class FiRead final : public ReadPath {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ReadPath>> BareFiRead(BenchTable& table, const std::string& provider,
-                                                     std::uint32_t segments) {
-  auto path = std::make_unique<FiRead>(absl::StrCat("bare_fi_read_", provider));
+                                                     std::uint32_t segments,
+                                                     std::uint32_t outstanding) {
+  auto path = std::make_unique<FiRead>(absl::StrCat("bare_fi_read_", provider), outstanding);
   if (absl::Status ok = path->Open(table, provider, segments); !ok.ok()) return ok;
   return path;
 }

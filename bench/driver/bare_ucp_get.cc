@@ -76,8 +76,12 @@ bool ReadBytes(int fd, std::vector<std::byte>* bytes) {
 
 class UcpGet final : public ReadPath {
  public:
-  explicit UcpGet(std::shared_ptr<const UcpTarget> target)
-      : name_(absl::StrCat("bare_ucp_get_", target->transports)), target_(std::move(target)) {}
+  UcpGet(std::shared_ptr<const UcpTarget> target, std::uint32_t outstanding)
+      : name_(absl::StrCat("bare_ucp_get_", target->transports)),
+        target_(std::move(target)),
+        under_way_(outstanding) {
+    for (UnderWay& batch : under_way_) batch.path = this;
+  }
   ~UcpGet() override {
     if (key_ != nullptr) library_->rkey_destroy(key_);
     worker_.reset();  // closes the endpoint
@@ -102,40 +106,68 @@ class UcpGet final : public ReadPath {
 
   absl::Status Read(std::span<const Batch> batches) override {
     const std::size_t stride = target_->stride;
-    for (const Batch& batch : batches) {
-      landing_.resize(batch.ids.size() * stride);
-      std::size_t posted = 0;
-      for (done_ = 0; done_ < batch.ids.size();) {
-        for (; posted < batch.ids.size() && posted - done_ < kMostOutstanding && !failed_; ++posted)
-          Post(batch.ids[posted].value() * stride, &landing_[posted * stride]);
-        library_->worker_progress(worker_.get());
-        if (failed_) return absl::UnavailableError("a ucp_get failed");
+    std::size_t posting = 0, row = 0, over = 0;  // batches, and a row of the one that is posted
+    while (over < batches.size()) {
+      while (posting < batches.size() && posting - over < under_way_.size() &&
+             outstanding_ < kMostOutstanding && !failed_) {
+        const Batch& batch = batches[posting];
+        UnderWay& under_way = At(posting);
+        if (row == 0) under_way.Begin(batch.ids.size(), stride);
+        Post(batch.ids[row].value() * stride, &under_way.landing[row * stride], &under_way);
+        if (++row < batch.ids.size()) continue;
+        row = 0;
+        ++posting;
       }
-      for (std::size_t i = 0; i < batch.ids.size(); ++i)
-        std::memcpy(batch.out + i * target_->row_bytes, &landing_[i * stride], target_->row_bytes);
+      library_->worker_progress(worker_.get());
+      if (failed_) return absl::UnavailableError("a ucp_get failed");
+      for (; over < posting && At(over).left == 0; ++over) Deliver(batches[over], At(over));
     }
     return absl::OkStatus();
   }
 
  private:
+  // A batch whose rows are being read.
+  struct UnderWay {
+    void Begin(std::size_t rows, std::size_t stride) {
+      left = rows;
+      landing.resize(rows * stride);
+    }
+    UcpGet* path = nullptr;
+    std::size_t left = 0;
+    std::vector<std::byte> landing;
+  };
+  UnderWay& At(std::size_t batch) { return under_way_[batch % under_way_.size()]; }
+
+  void Deliver(const Batch& batch, const UnderWay& from) const {
+    for (std::size_t i = 0; i < batch.ids.size(); ++i)
+      std::memcpy(batch.out + i * target_->row_bytes, &from.landing[i * target_->stride],
+                  target_->row_bytes);
+  }
   static void Failed(void* path, ucp_ep_h, ucs_status_t) {
     static_cast<UcpGet*>(path)->failed_ = true;
   }
-  static void Landed(void* request, ucs_status_t status, void* path) {
-    auto* const self = static_cast<UcpGet*>(path);
-    self->library_->request_free(request);
-    self->failed_ |= status != UCS_OK;
-    ++self->done_;
+  static void Landed(void* request, ucs_status_t status, void* data) {
+    auto* const under_way = static_cast<UnderWay*>(data);
+    UcpGet& self = *under_way->path;
+    self.library_->request_free(request);
+    self.failed_ |= status != UCS_OK;
+    --self.outstanding_;
+    --under_way->left;
   }
-  void Post(std::uint64_t offset, std::byte* to) {
+  void Post(std::uint64_t offset, std::byte* to, UnderWay* under_way) {
     ucp_request_param_t param{};
     param.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
     param.cb.send = &UcpGet::Landed;
-    param.user_data = this;
+    param.user_data = under_way;
     const ucs_status_ptr_t request =
         library_->get_nbx(endpoint_, to, target_->stride, target_->base + offset, key_, &param);
-    if (request == nullptr) ++done_;
-    if (UCS_PTR_IS_ERR(request)) failed_ = true;
+    if (UCS_PTR_IS_ERR(request)) {
+      failed_ = true;
+    } else if (request == nullptr) {
+      --under_way->left;
+    } else {
+      ++outstanding_;
+    }
   }
 
   const std::string name_;
@@ -145,8 +177,8 @@ class UcpGet final : public ReadPath {
   ucx::Worker worker_;
   ucp_ep_h endpoint_ = nullptr;
   ucp_rkey_h key_ = nullptr;
-  std::vector<std::byte> landing_;
-  std::size_t done_ = 0;
+  std::vector<UnderWay> under_way_;
+  std::size_t outstanding_ = 0;  // rows
   bool failed_ = false;
 };
 
@@ -180,8 +212,9 @@ absl::StatusOr<std::shared_ptr<const UcpTarget>> UcpTarget::Fork(BenchTable& tab
                                              "; is the package libucx0 there?"));
 }
 
-absl::StatusOr<std::unique_ptr<ReadPath>> BareUcpGet(std::shared_ptr<const UcpTarget> target) {
-  auto path = std::make_unique<UcpGet>(std::move(target));
+absl::StatusOr<std::unique_ptr<ReadPath>> BareUcpGet(std::shared_ptr<const UcpTarget> target,
+                                                     std::uint32_t outstanding) {
+  auto path = std::make_unique<UcpGet>(std::move(target), outstanding);
   if (absl::Status ok = path->Open(); !ok.ok()) return ok;
   return path;
 }

@@ -29,12 +29,14 @@ absl::StatusOr<std::vector<Floor>> OpenFloors(BenchTable& table, const BenchOpti
       floors.push_back({*std::move(path), outstanding});
     }
   }
-  auto fi_read = BareFiRead(table, options.provider, 1);
-  if (fi_read.ok()) {
-    floors.push_back({*std::move(fi_read), 1});
-  } else {
-    std::fprintf(stderr, "engram-bench: no one-sided floor: %s\n",
-                 std::string(fi_read.status().message()).c_str());
+  for (std::uint32_t outstanding : {1u, kSeveral}) {
+    auto fi_read = BareFiRead(table, options.provider, 1, outstanding);
+    if (fi_read.ok()) {
+      floors.push_back({*std::move(fi_read), outstanding});
+    } else {
+      std::fprintf(stderr, "engram-bench: no one-sided floor: %s\n",
+                   std::string(fi_read.status().message()).c_str());
+    }
   }
   return floors;
 }

@@ -74,7 +74,8 @@ absl::StatusOr<std::unique_ptr<ReadPath>> RawSocket(const BenchTable& table, Soc
 // A bare fi_read loop over a libfabric provider: one read a row of `segments` local parts, against
 // a forked target that waits in fi_cq_sread. Unavailable names the provider.
 absl::StatusOr<std::unique_ptr<ReadPath>> BareFiRead(BenchTable& table, const std::string& provider,
-                                                     std::uint32_t segments);
+                                                     std::uint32_t segments,
+                                                     std::uint32_t outstanding);
 
 // The target of a bare ucp_get loop: a forked process that only makes progress. UCX does not
 // survive a fork: fork before this process uses it.
@@ -94,6 +95,7 @@ struct UcpTarget {
   std::uint32_t stride = 0, row_bytes = 0;
 };
 // One ucp_get a row; where no NIC serves gets UCX emulates them.
-absl::StatusOr<std::unique_ptr<ReadPath>> BareUcpGet(std::shared_ptr<const UcpTarget> target);
+absl::StatusOr<std::unique_ptr<ReadPath>> BareUcpGet(std::shared_ptr<const UcpTarget> target,
+                                                     std::uint32_t outstanding);
 
 }  // namespace engram::bench

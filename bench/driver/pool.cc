@@ -12,14 +12,14 @@ namespace {
 
 constexpr std::uint32_t kSeveralOutstanding = 8;
 
-// One row of the figures: a path of the product over its floor.
+// One row of the figures: a path of the product over its floor, with one batch and with several
+// outstanding.
 struct Pairing {
   std::string figure;  // without the batch size
   std::string table;
   FabricKind fabric;
   std::function<absl::StatusOr<std::unique_ptr<ReadPath>>(BenchTable&, std::uint32_t outstanding)>
       floor;
-  std::vector<std::uint32_t> outstanding;
   std::map<std::uint32_t, double> goals;  // by batch size, one outstanding
 };
 
@@ -31,24 +31,14 @@ std::vector<Pairing> Pairings(const BenchOptions& options) {
   const auto tcp = [](BenchTable& table, std::uint32_t outstanding) {
     return RawSocket(table, SocketKind::kTcp, outstanding);
   };
-  const auto fi_read = [provider = options.provider](BenchTable& table, std::uint32_t) {
-    return BareFiRead(table, provider, 2);
+  const auto fi_read = [provider = options.provider](BenchTable& table, std::uint32_t outstanding) {
+    return BareFiRead(table, provider, 2, outstanding);
   };
   return {
-      {"mapped_read", kPlainTable, FabricKind::kMapped, gather, {1}, {{48, 0.8}, {1536, 0.9}}},
-      {"mapped_read_sealed",
-       kSealedTable,
-       FabricKind::kMapped,
-       gather,
-       {1},
-       {{48, 0.7}, {1536, 0.75}}},
-      {"stream_read",
-       kSealedTable,
-       FabricKind::kStream,
-       tcp,
-       {1, kSeveralOutstanding},
-       {{48, 0.8}, {1536, 0.8}}},
-      {"one_sided_read", kSealedTable, FabricKind::kOfi, fi_read, {1}, {{48, 0.9}, {1536, 0.9}}},
+      {"mapped_read", kPlainTable, FabricKind::kMapped, gather, {{48, 0.8}, {1536, 0.9}}},
+      {"mapped_read_sealed", kSealedTable, FabricKind::kMapped, gather, {{48, 0.7}, {1536, 0.75}}},
+      {"stream_read", kSealedTable, FabricKind::kStream, tcp, {{48, 0.8}, {1536, 0.8}}},
+      {"one_sided_read", kSealedTable, FabricKind::kOfi, fi_read, {{48, 0.9}, {1536, 0.9}}},
   };
 }
 
@@ -90,7 +80,7 @@ absl::Status MeasureSize(Scene& scene, const Pairing& pairing, const OpenedTable
 absl::Status MeasurePairing(Scene& scene, const Pairing& pairing) {
   auto opened = OpenedTable::Open(scene, pairing.fabric, pairing.table);
   if (!opened.ok()) return opened.status();
-  for (std::uint32_t outstanding : pairing.outstanding) {
+  for (std::uint32_t outstanding : {1u, kSeveralOutstanding}) {
     for (std::uint32_t rows : kBatchSizes) {
       if (!Wanted(scene.options, absl::StrCat(pairing.figure, "_", rows))) continue;
       std::fprintf(stderr, "  %s %u rows, %u outstanding\n", pairing.figure.c_str(), rows,
@@ -129,13 +119,13 @@ UcpTargets ForkUcpTargets(const BenchOptions& options, BenchTable& table) {
 absl::Status MeasureUcx(Scene& scene, const UcpTargets& targets) {
   for (const auto& [transports, target] : targets) {
     if (absl::Status ok = scene.ServeOverUcx(transports); !ok.ok()) return ok;
-    const Pairing pairing{
-        UcxFigure(transports),
-        kSealedTable,
-        FabricKind::kUcx,
-        [target = target](BenchTable&, std::uint32_t) { return BareUcpGet(target); },
-        {1},
-        {}};
+    const Pairing pairing{UcxFigure(transports),
+                          kSealedTable,
+                          FabricKind::kUcx,
+                          [target = target](BenchTable&, std::uint32_t outstanding) {
+                            return BareUcpGet(target, outstanding);
+                          },
+                          {}};
     if (absl::Status ok = MeasurePairing(scene, pairing); !ok.ok()) return ok;
   }
   return absl::OkStatus();

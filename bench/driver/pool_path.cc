@@ -22,8 +22,8 @@ class Path final : public ReadPath {
   absl::Status Read(std::span<const Batch> batches) override {
     if (absl::Status ok = Register(batches); !ok.ok()) return ok;
     const std::uint32_t row_bytes = table_.spec().RowBytes();
+    const Instant deadline = SystemClock::Get().Now() + kDeadline;  // of the whole call
     for (const Batch& batch : batches) {
-      const Instant deadline = SystemClock::Get().Now() + kDeadline;
       if (slots_.size() == outstanding_ && !Collect(deadline)) return Failed();
       client::ReadPart part;
       part.ids = batch.ids.data();
@@ -34,7 +34,6 @@ class Path final : public ReadPath {
       slots_.push_back(
           reader_->Start({{&part, 1}, deadline, fabric::Lane::kUrgent, destination_.get()}));
     }
-    const Instant deadline = SystemClock::Get().Now() + kDeadline;
     while (!slots_.empty()) {
       if (!Collect(deadline)) return Failed();
     }
