@@ -28,9 +28,15 @@ enum class RowState : std::uint8_t {
   kFailed
 };
 
+// The row is read from the pool by this request, or was.
+inline bool IsRead(RowState state) {
+  return state == RowState::kQueued || state == RowState::kInFlight || state == RowState::kLanded;
+}
+
 inline constexpr std::size_t kSealBatch = 48;      // FABRIC 1e
 inline constexpr std::size_t kMappedBatch = 128;   // operations written and read while in the cache
 inline constexpr std::size_t kMessageBatch = 384;  // gathered while the next are prepared
+inline constexpr std::uint32_t kFirstMessage = 128;  // of a request: the node is idle until then
 inline constexpr std::size_t kMaxSortedGroups = 4096;
 inline constexpr Duration kFirstBackoff = std::chrono::milliseconds(1);
 inline constexpr unsigned kMaxBackoffShift = 5;
@@ -88,6 +94,7 @@ struct RowReader::Request {
   std::uint32_t failed = 0;
   std::vector<std::uint32_t> order;  // positions to submit, grouped
   std::uint32_t order_count = 0, cursor = 0;
+  bool sends_messages = false;       // not every route is mapped
   bool in_part_order = false;        // `order` has one part after the other
   std::vector<std::uint32_t> retry;  // positions to route anew
   std::uint32_t retry_count = 0;

@@ -158,13 +158,17 @@ RowReader::Slot RowReader::Start(const ReadRequest& from) {
   request.failure.node.name.clear();
   request.pass = passes_.Enter();
   request.routes = options_.board->Current();
+  const auto groups = request.routes->groups();
+  request.sends_messages = std::any_of(groups.begin(), groups.end(), [](const RouteGroup& group) {
+    return group.path_class != PathClass::kMapped;
+  });
 
+  request.in_part_order = true;
   for (std::uint32_t i = 0; i < request.part_count; ++i) {
     request.parts[i] = Part();
     Resolve(request, request.parts[i], from.parts[i]);
     request.parts[i].order_end = request.order_count;
   }
-  request.in_part_order = true;
   SortByGroup(request);
   for (std::uint32_t i = 0; i < request.part_count; ++i) {
     if (request.parts[i].open == 0) Settle(request, request.parts[i]);

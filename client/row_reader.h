@@ -212,9 +212,13 @@ class RowReader {
 
   // Ids -> rows with routes (row_resolve.cc).
   void Resolve(Request& request, Part& part, const ReadPart& from);
+  void ResolveAndRead(Request& request, Part& part, const ReadPart& from);
+  void ResolveRows(Request& request, Part& part, const ReadPart& from, std::uint32_t run,
+                   std::uint32_t first, std::uint32_t count);
   template <class Id>
-  void ResolveRun(Request& request, Part& part, const Id* ids, const ReadPart& from,
-                  std::byte* out);
+  void ResolveRun(Request& request, Part& part, const Id* ids, std::uint32_t count,
+                  const ReadPart& from, std::byte* out);
+  void Choose(Request& request, Part& part, std::uint32_t ngram_rows, std::uint32_t order_begin);
   void CountHeat(const Request& request, const Part& part, std::uint32_t ngram_rows);
   void SortByGroup(Request& request);
   void Reroute(Request& request, Instant now);
@@ -222,6 +226,7 @@ class RowReader {
   void AwaitReplica(Request& request, Row& row, std::uint32_t position);
 
   // Rows that are read only once (row_share.cc).
+  void BeginSharing();
   void ShareDuplicates(Request& request, Part& part, std::uint32_t ngram_rows,
                        std::uint32_t order_begin);
   std::uint32_t UnitAt(const Request& request, const Part& part, std::uint32_t ngram_rows,

@@ -11,8 +11,8 @@
 namespace engram::client {
 
 template <class Id>
-void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, const ReadPart& from,
-                           std::byte* out) {
+void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, std::uint32_t count,
+                           const ReadPart& from, std::byte* out) {
   const ShardLayout& layout = options_.table->layout;
   const Routes& routes = *request.routes;
   const std::uint64_t limit = std::min(from.row_limit, layout.rows() - from.first_row);
@@ -22,7 +22,7 @@ void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, const Re
   std::uint32_t* order = request.order.data() + request.order_count;
   std::uint32_t position = part.end;
   std::uint64_t session_bits = part.session_bits;
-  for (std::uint32_t i = 0; i < from.run_rows;
+  for (std::uint32_t i = 0; i < count;
        ++i, ++row, ++position, ids += from.id_stride, out += from.row_stride) {
     std::uint64_t id;
     if constexpr (std::is_same_v<Id, RowId>) {
@@ -68,15 +68,45 @@ void RowReader::ResolveRun(Request& request, Part& part, const Id* ids, const Re
   request.order_count = queued;
 }
 
+// Rows [first, first + count) of a run.
+void RowReader::ResolveRows(Request& request, Part& part, const ReadPart& from, std::uint32_t run,
+                            std::uint32_t first, std::uint32_t count) {
+  const std::size_t skip = run * from.run_id_stride + first * from.id_stride;
+  std::byte* const out = part.split.split_bytes > 0
+                             ? request.staging + std::size_t{part.end} * row_bytes_
+                             : from.out + run * from.run_stride + first * from.row_stride;
+  switch (from.id_kind) {
+    case ReadPart::IdKind::kRowId:
+      return ResolveRun(request, part, static_cast<const RowId*>(from.ids) + skip, count, from,
+                        out);
+    case ReadPart::IdKind::kInt32:
+      return ResolveRun(request, part, static_cast<const std::int32_t*>(from.ids) + skip, count,
+                        from, out);
+    case ReadPart::IdKind::kInt64:
+      return ResolveRun(request, part, static_cast<const std::int64_t*>(from.ids) + skip, count,
+                        from, out);
+  }
+}
+
+// The part's rows from order[order_begin] on are those that are read: no duplicates, nothing that
+// the cache has.
+void RowReader::Choose(Request& request, Part& part, std::uint32_t ngram_rows,
+                       std::uint32_t order_begin) {
+  request.row_count = part.end;
+  if (!request.sends_messages) return;
+  if (options_.share_duplicates) ShareDuplicates(request, part, ngram_rows, order_begin);
+  if (options_.cache != nullptr) TakeCached(request, part, ngram_rows, order_begin);
+}
+
 void RowReader::Resolve(Request& request, Part& part, const ReadPart& from) {
   part.begin = part.end = request.row_count;
   part.row_status = from.row_status;
-  const std::uint32_t order_begin = request.order_count;
+  part.fill_begin = part.fill_end = request.fill_count;
+  BeginSharing();
   // A part that names no table rows at all is invalid row by row, not an overflow.
   ReadPart bounded = from;
   if (from.first_row > options_.table->layout.rows()) bounded.first_row = bounded.row_limit = 0;
-  const bool split = from.split_bytes > 0;
-  if (split) {
+  if (from.split_bytes > 0) {
     part.split = from;
     bounded.row_stride = row_bytes_;
     request.destination = nullptr;
@@ -86,34 +116,44 @@ void RowReader::Resolve(Request& request, Part& part, const ReadPart& from) {
         (from.runs - 1) * from.run_stride + (from.run_rows - 1) * from.row_stride + row_bytes_;
     if (!request.destination->Covers(from.out, extent)) request.destination = nullptr;
   }
-  for (std::uint32_t run = 0; run < from.runs; ++run) {
-    std::byte* out = split ? request.staging + std::size_t{part.end} * row_bytes_
-                           : from.out + run * from.run_stride;
-    const std::size_t skip = run * from.run_id_stride;
-    switch (from.id_kind) {
-      case ReadPart::IdKind::kRowId:
-        ResolveRun(request, part, static_cast<const RowId*>(from.ids) + skip, bounded, out);
-        break;
-      case ReadPart::IdKind::kInt32:
-        ResolveRun(request, part, static_cast<const std::int32_t*>(from.ids) + skip, bounded, out);
-        break;
-      case ReadPart::IdKind::kInt64:
-        ResolveRun(request, part, static_cast<const std::int64_t*>(from.ids) + skip, bounded, out);
-        break;
-    }
+  const bool first = &part == request.parts.data();
+  if (first && request.sends_messages && request.routes->groups().size() == 1) {
+    ResolveAndRead(request, part, bounded);
+  } else {
+    const std::uint32_t order_begin = request.order_count;
+    for (std::uint32_t run = 0; run < from.runs; ++run)
+      ResolveRows(request, part, bounded, run, 0, from.run_rows);
+    Choose(request, part, from.ngram_rows, order_begin);
   }
-  request.row_count = part.end;
-  const auto groups = request.routes->groups();
-  const bool messages = std::any_of(groups.begin(), groups.end(), [](const RouteGroup& group) {
-    return group.path_class != PathClass::kMapped;
-  });
-  if (messages && options_.share_duplicates)
-    ShareDuplicates(request, part, from.ngram_rows, order_begin);
-  part.fill_begin = part.fill_end = request.fill_count;
-  if (messages && options_.cache != nullptr)
-    TakeCached(request, part, from.ngram_rows, order_begin);
   if (options_.heat != nullptr && options_.heat->Sampled())
     CountHeat(request, part, from.ngram_rows);
+}
+
+// The first part of a request whose rows all go to one node: while it has many, the first messages
+// are under way before the last rows are looked up. What is left goes with the other parts.
+void RowReader::ResolveAndRead(Request& request, Part& part, const ReadPart& from) {
+  const Queue& queue = *queues_[request.routes->groups()[0].fabric];
+  std::uint32_t slice = kFirstMessage;
+  const std::uint32_t unit = std::max(from.ngram_rows, 1u);
+  ++part.open;  // it is not over before its last row is known
+  std::uint32_t order_begin = request.order_count, chosen = part.begin;
+  for (std::uint32_t run = 0; run < from.runs; ++run) {
+    for (std::uint32_t first = 0; first < from.run_rows;) {
+      const std::uint32_t count = std::min(from.run_rows - first, slice);
+      ResolveRows(request, part, from, run, first, count);
+      first += count;
+      // N-grams stay whole.
+      if (part.end - chosen < slice || (part.end - part.begin) % unit != 0) continue;
+      Choose(request, part, from.ngram_rows, order_begin);
+      part.order_end = request.order_count;
+      Submit(request);
+      order_begin = request.order_count;
+      chosen = part.end;
+      slice = static_cast<std::uint32_t>(queue.batch);
+    }
+  }
+  Choose(request, part, from.ngram_rows, order_begin);
+  --part.open;
 }
 
 // Rows that are read from the pool count for their shard; n-grams count wherever their rows come
@@ -123,7 +163,7 @@ void RowReader::CountHeat(const Request& request, const Part& part, std::uint32_
   const ShardLayout& layout = options_.table->layout;
   for (std::uint32_t at = part.begin; at < part.end; ++at) {
     const Row& row = request.rows[at];
-    if (row.state == RowState::kQueued) heat.CountRow(layout.Locate(row.id).shard);
+    if (IsRead(row.state)) heat.CountRow(layout.Locate(row.id).shard);
   }
   const std::uint32_t unit = ngram_rows > 1 ? ngram_rows : 1;
   if (unit > ReadHeat::kMostRows || !heat.BeginNgrams()) return;

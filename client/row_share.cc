@@ -27,12 +27,16 @@ std::uint32_t RowReader::UnitAt(const Request& request, const Part& part, std::u
   return ngram_rows;
 }
 
+// The rows seen so far are forgotten.
+void RowReader::BeginSharing() {
+  if (++seen_generation_ > 0) return;
+  std::fill(seen_.begin(), seen_.end(), 0);
+  seen_generation_ = 1;
+}
+
+// Of the part's rows from order[order_begin] on.
 void RowReader::ShareDuplicates(Request& request, Part& part, std::uint32_t ngram_rows,
                                 std::uint32_t order_begin) {
-  if (++seen_generation_ == 0) {
-    std::fill(seen_.begin(), seen_.end(), 0);
-    seen_generation_ = 1;
-  }
   std::uint32_t kept = order_begin;
   for (std::uint32_t at = order_begin; at < request.order_count;) {
     const std::uint32_t position = request.order[at];
@@ -64,7 +68,7 @@ bool RowReader::CopyInPart(Request& request, std::uint32_t position, std::uint32
     const auto original = static_cast<std::uint32_t>(seen_[cell]);
     const auto equal = [&](std::uint32_t i) {
       const Row& row = request.rows[original + i];
-      return row.id == wanted[i].id && row.state == RowState::kQueued;
+      return row.id == wanted[i].id && IsRead(row.state);
     };
     std::uint32_t same = 0;
     while (same < rows && original + same < position && equal(same)) ++same;
@@ -88,9 +92,7 @@ bool RowReader::Join(Request& request, std::uint32_t position, std::uint32_t row
   Request& other = *requests_[flying.slot];
   const auto usable = [&](std::uint32_t i) {
     const Row& row = other.rows[flying.position + i];
-    return row.id == wanted[i].id &&
-           (row.state == RowState::kQueued || row.state == RowState::kInFlight ||
-            row.state == RowState::kLanded) &&
+    return row.id == wanted[i].id && IsRead(row.state) &&
            row.part == other.rows[flying.position].part;
   };
   bool join = other.active && other.serial == flying.serial && &other != &request &&

@@ -169,6 +169,20 @@ TEST_F(RowShareTest, MappedRowsAreReadAgainInstead) {
   EXPECT_EQ(Finish(second), 0u);
 }
 
+// The first messages of a request of many rows are under way before its last row is looked up.
+TEST_F(RowShareTest, RowsOfAnEarlierMessageAreNotReadAgain) {
+  Open(FabricKind::kStream);
+  std::vector<RowId> ids;
+  for (std::uint64_t i = 0; i < 700; ++i) ids.push_back(RowId(i * 3));
+  for (std::uint64_t i = 0; i < 100; ++i) ids.push_back(ids[i * 7]);
+  Read read = Started(ids);
+  EXPECT_EQ(fabric_.queue->held(), 700u);
+  fabric_.queue->hold = false;
+  fabric_.queue->Release();
+  EXPECT_EQ(Finish(read), 0u);
+  EXPECT_EQ(reader_->counters().duplicates.value(), 100u);
+}
+
 TEST_F(RowShareTest, JoiningAllocatesNothing) {
   Open(FabricKind::kStream);
   Read reads[4];
