@@ -311,12 +311,21 @@ class StandingStillTest(unittest.TestCase):
         np.testing.assert_array_equal(step.rows[:, 1], np.broadcast_to(POISON, (5, 24, 264)))
 
     def test_late_rows_come_from_the_other_replica(self):
-        with stopped(self.nodes[:1]):
-            with self.table.prefetch(TOKENS, timeout=100, needed_in={1: 0.001, 14: 0.002}) as step:
-                np.testing.assert_array_equal(step.wait(timeout=60), self.want)
-        stats = self.table.stats()
-        self.assertGreater(stats["hedges_won"], 0)
-        self.assertGreaterEqual(stats["rows_late"], stats["hedges_won"])
+        heard = []
+        engram_pool.set_log(lambda _, message: heard.append(message))
+        self.addCleanup(engram_pool.set_log, None)
+        with engram_pool.connect(ENDPOINT, fabric="stream") as pool:
+            table = pool.table("small@1")
+            self.assertTrue(wait_until(lambda: sum("read session open" in message for message in heard) == 2), heard)
+
+            def hedged():  # a session is open a little before its routes are there
+                table.read(TOKENS, timeout=20)
+                with stopped(self.nodes[:1]), table.prefetch(TOKENS, timeout=100, needed_in={1: 0.001, 14: 0.002}) as step:
+                    np.testing.assert_array_equal(step.wait(timeout=60), self.want)
+                return table.stats()["hedges_won"] > 0
+
+            self.assertTrue(wait_until(hedged))
+            self.assertGreaterEqual(table.stats()["rows_late"], table.stats()["hedges_won"])
 
     def test_steps_that_nobody_keeps_are_given_back(self):
         with stopped(self.nodes):

@@ -196,13 +196,16 @@ TEST(StepFaultsTest, CancelledWhileLanding) {
 }
 
 TEST(StepFaultsTest, LateRowsOfANodeThatStandsStillComeFromTheOtherReplica) {
+  Log log;
   Opened opened("stream");
-  ExpectReads(opened);
+  ASSERT_TRUE(log.AwaitSessions(2)) << log.text();
   PackedStep one({3, 4, 5});
   one.step.timeout_ns = 100 * kSecond;
   const std::uint64_t needed[kLayers] = {1'000'000, 2'000'000};
   one.step.needed_in_ns = needed;
-  {
+  // A session is open a little before its routes are there.
+  for (int tries = 0; tries < 100 && opened.Stats().hedges_won == 0; ++tries) {
+    ExpectReads(opened);
     const StoppedNodes stopped(1);
     const engram_ticket ticket = opened.Submit(one.step);
     ExpectOk(engram_prefetcher_wait(opened.Steps(), ticket, -1, 60 * kSecond));

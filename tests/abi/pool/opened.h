@@ -8,6 +8,7 @@
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstdint>
@@ -70,6 +71,18 @@ class Log {
   std::string text() {
     const std::lock_guard lock(mutex_);
     return text_;
+  }
+  // Whether so many read sessions are open by now, or soon: a table opens with the first that holds
+  // all of it.
+  bool AwaitSessions(std::size_t count) {
+    for (int i = 0; i < 2000; ++i) {
+      const std::string all = text();
+      std::size_t open = 0;
+      for (std::size_t at = 0; (at = all.find("read session open", at)) != all.npos; ++at) ++open;
+      if (open >= count) return true;
+      usleep(10'000);
+    }
+    return false;
   }
 
  private:
