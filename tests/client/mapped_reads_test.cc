@@ -34,6 +34,14 @@ namespace {
 constexpr std::uint64_t kSeed = 5;
 constexpr std::uint32_t kStepRows = 48;
 
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kSanitized = true;
+#elif defined(__has_feature)
+constexpr bool kSanitized = __has_feature(address_sanitizer) || __has_feature(thread_sanitizer);
+#else
+constexpr bool kSanitized = false;
+#endif
+
 // From here on this thread may end its process and nothing else; other threads go on as before.
 void ForbidSystemCalls() {
   sock_filter program[] = {
@@ -183,13 +191,7 @@ class MappedPool {
 class MappedReadsTest : public testing::TestWithParam<SealKind> {
  protected:
   void SetUp() override {
-#if defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "the thread sanitizer makes system calls of its own";
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-    GTEST_SKIP() << "the thread sanitizer makes system calls of its own";
-#endif
-#endif
+    if (kSanitized) GTEST_SKIP() << "sanitizers make system calls of their own";
     const Outcome clock = RunApart([] {
       SystemClock::Get().Now();
       ForbidSystemCalls();
