@@ -122,6 +122,13 @@ void RouteKeeper::Leave(Session& session, const TableUid& table,
   if (imports.empty()) session.routed.erase(routed);
 }
 
+void RouteKeeper::Cut(const NodeId& node) {
+  const auto found = sessions_.find(node);
+  if (found == sessions_.end()) return;
+  found->second.cut = true;
+  PublishAll();
+}
+
 RouteVersion RouteKeeper::Change(const NodeId& node, GrantRevision revision,
                                  const std::vector<Grant>& granted,
                                  const std::vector<ShardKey>& withdrawn) {
@@ -202,8 +209,8 @@ void RouteKeeper::Publish(const Board& board) {
   for (const auto& [node, session] : sessions_) {
     const auto held = session.routed.find(uid);
     if (held == session.routed.end()) continue;
-    const std::uint16_t index =
-        builder.AddSession({node, session.opened.incarnation, session.revision, session.lease});
+    const std::uint16_t index = builder.AddSession(
+        {node, session.opened.incarnation, session.revision, session.lease, session.cut});
     for (const Import& import : held->second) {
       builder.Add(import.shard, index, session.paths[import.path].fabric,
                   session.opened.paths[import.path], RegionOf(session, import));

@@ -45,6 +45,8 @@ class RouteKeeper {
              std::shared_ptr<const ReadLease> lease, Instant deadline);
   // The node opened more paths.
   void Reach(const NodeId& node, const std::vector<NumberedPath>& paths, Instant deadline);
+  // The session's stream broke: its routes come after all others.
+  void Cut(const NodeId& node);
   // Imports and routes `granted` (in place of what was routed of the shard before), takes
   // `withdrawn` out of the routes, publishes. Readers of the returned version use the new routes.
   RouteVersion Change(const NodeId& node, GrantRevision revision, const std::vector<Grant>& granted,
@@ -78,6 +80,7 @@ class RouteKeeper {
     SessionOpened opened;
     std::shared_ptr<const ReadLease> lease;
     GrantRevision revision;
+    bool cut = false;
     std::vector<Path> paths;  // as opened.paths, which grows with Reach
     std::vector<std::string> unreachable;
     std::map<TableUid, Imports> routed;  // in order of the shards

@@ -53,21 +53,24 @@ std::uint16_t Routes::Builder::GroupOf(const Route& route) {
 }
 
 std::shared_ptr<const Routes> Routes::Builder::Build() {
-  std::stable_sort(entries_.begin(), entries_.end(), [](const Entry& a, const Entry& b) {
-    return std::tie(a.shard, a.route.path_class) < std::tie(b.shard, b.route.path_class);
-  });
+  const auto rank = [this](const Entry& entry) {
+    return std::tuple(entry.shard, sessions_[entry.route.session].cut, entry.route.path_class);
+  };
+  std::stable_sort(entries_.begin(), entries_.end(),
+                   [&](const Entry& a, const Entry& b) { return rank(a) < rank(b); });
+  std::vector<std::size_t> ends;  // of runs of equal candidates
+  for (std::size_t i = 1; i <= entries_.size(); ++i) {
+    if (i == entries_.size() || rank(entries_[i]) != rank(entries_[i - 1])) ends.push_back(i);
+  }
   std::shared_ptr<Routes> out(new Routes());
   out->incomplete_ = options_.incomplete;
   out->sessions_ = std::move(sessions_);
   out->groups_ = std::move(groups_);
   out->first_.assign(options_.shards + 1, 0);
   out->routes_.resize(entries_.size());
-  for (std::size_t begin = 0; begin < entries_.size();) {
-    std::size_t end = begin;
+  std::size_t begin = 0;
+  for (const std::size_t end : ends) {
     const Entry& head = entries_[begin];
-    while (end < entries_.size() && entries_[end].shard == head.shard &&
-           entries_[end].route.path_class == head.route.path_class)
-      ++end;
     const std::size_t turn = (head.shard + options_.turn) % (end - begin);
     for (std::size_t i = begin; i < end; ++i)
       out->routes_[begin + (i - begin + turn) % (end - begin)] = entries_[i].route;

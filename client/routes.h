@@ -30,6 +30,7 @@ struct RouteSession {
   Incarnation incarnation;
   GrantRevision revision;  // every revision of the session up to this one is in the snapshot
   std::shared_ptr<const ReadLease> lease;
+  bool cut = false;  // its stream broke: routes of other sessions are preferred
 };
 
 // One way to one shard.

@@ -249,6 +249,7 @@ class RowReader {
   void Drain(Queue& queue);
   std::size_t Landed(std::span<const fabric::ReadCompletion> completions, FabricKind kind);
   void Failed(Request& request, std::uint32_t position, ReadStatus status);
+  static bool MayComeBack(const Request& request, ReadStatus status);
   void GiveUp(Request& request, Row& row, ReadStatus status);
   void CheckSeals(Request& request);
   void SetLane(Queue& queue, fabric::Lane lane);

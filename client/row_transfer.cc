@@ -195,17 +195,25 @@ void RowReader::Failed(Request& request, std::uint32_t position, ReadStatus stat
       request.failure.node.name = request.routes->sessions()[row.route->session].node.name;
   }
   row.status = status;
+  ++row.attempts;
+  if (row.attempts == options_.attempts && MayComeBack(request, status)) row.attempts = 0;
   if (ending != ReadStatus::kOk) {
     GiveUp(request, row, ending);
-  } else if (static_cast<std::uint32_t>(row.attempts) + 1 >= options_.attempts) {
+  } else if (row.attempts == options_.attempts) {
     GiveUp(request, row, status);
   } else {
-    ++row.attempts;
     row.state = RowState::kQueued;
     request.retry[request.retry_count++] = position;
     return;
   }
   if (part.open == 0) Settle(request, part);
+}
+
+// A node that cannot be reached while sessions are being opened: as with rows that have no route,
+// the deadline alone bounds how long they are tried.
+bool RowReader::MayComeBack(const Request& request, ReadStatus status) {
+  return request.routes->incomplete() &&
+         (status == ReadStatus::kUnreachable || status == ReadStatus::kRefused);
 }
 
 ReadStatus RowReader::Ending(const Request& request, const Part& part) {

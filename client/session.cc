@@ -40,7 +40,7 @@ std::optional<Instant> ClientSession::NextTimer() const {
       return std::nullopt;
     case State::kOpen: break;
   }
-  Instant next = std::min(lease_->until(), next_renewal_);
+  Instant next = std::min(lease_->until(), reopening_ ? deadline_ : next_renewal_);
   for (const Revision& revision : revisions_) {
     if (revision.step == Revision::Step::kReaching) next = std::min(next, revision.reach_until);
     if (revision.step == Revision::Step::kDraining) next = std::min(next, poll);
@@ -55,20 +55,25 @@ void ClientSession::On(Instant now, const session::Start&, Actions& out) {
 }
 
 void ClientSession::Open(Instant now, Actions& out) {
-  opening_ = session::Opening(opening_.value() + 1);
+  opening_ = session::Opening(last_opening_.value() + 1);
   state_ = State::kOpening;
   stream_up_ = true;
-  opened_at_ = now;
-  deadline_ = now + options_.open_timeout;
   received_ = applied_ = GrantRevision(0);
   sequence_ = 0;
   sent_.clear();
+  Ask(now, opening_, out);
+}
+
+void ClientSession::Ask(Instant now, session::Opening opening, Actions& out) {
+  last_opening_ = opening;
+  opened_at_ = now;
+  deadline_ = now + options_.open_timeout;
   late_tables_.clear();
   // An opening that was never answered is asked for again under the same id.
   if (request_id_.empty()) {
     request_id_ = absl::StrCat(options_.client, "-", absl::Hex(random_->Next(), absl::kZeroPad16));
   }
-  out.push_back(session::OpenStream{opening_, options_.endpoint});
+  out.push_back(session::OpenStream{opening, options_.endpoint});
   OpenSession open;
   open.client = options_.client;
   open.tenant = options_.tenant;
@@ -76,11 +81,14 @@ void ClientSession::Open(Instant now, Actions& out) {
   open.node = options_.node;
   open.incarnation = options_.incarnation;
   open.tables = options_.tables;
-  out.push_back(session::SendToNode{opening_, std::move(open)});
+  out.push_back(session::SendToNode{opening, std::move(open)});
 }
 
 void ClientSession::On(Instant now, const session::Stop&, Actions& out) {
   stopping_ = true;
+  if (reopening_ && reopening_->up)
+    out.push_back(session::SendToNode{reopening_->opening, Goodbye{}});
+  DropReopened(out);
   switch (state_) {
     case State::kOpening:
       // Nothing was read under this session: it is as quiet as it can be.
@@ -118,6 +126,10 @@ void ClientSession::Lose(Instant now, absl::Status why, Actions& out) {
 
 void ClientSession::BackOff(Instant now) {
   state_ = State::kBackoff;
+  Delay(now);
+}
+
+void ClientSession::Delay(Instant now) {
   backoff_ = std::clamp(backoff_ * 2, options_.backoff_min, options_.backoff_max);
   const auto half = static_cast<std::uint64_t>(backoff_.count() / 2);
   deadline_ = now + backoff_ / 2 + Duration(random_->Below(half + 1));
@@ -148,15 +160,25 @@ void ClientSession::On(Instant now, const session::AllReleased& event, Actions& 
   if (stopping_) {
     state_ = State::kStopped;
     out.push_back(session::Stopped{});
+  } else if (reopening_ && reopening_->up) {
+    TakeReopened(now, out);
   } else {
+    reopening_.reset();
     BackOff(now);
   }
 }
 
 void ClientSession::On(Instant now, const session::StreamLost& event, Actions& out) {
+  if (reopening_ && reopening_->up && event.session == reopening_->opening)
+    return LoseReopened(now, event.why, out);
   if (event.session != opening_ || !stream_up_) return;
   stream_up_ = false;
-  if (state_ == State::kOpening || state_ == State::kOpen) Lose(now, event.why, out);
+  // Where the node had a reason it has judged the session; else only the connection is gone.
+  if (state_ == State::kOpen && absl::IsUnavailable(event.why) && lease_->ValidAt(now)) {
+    Cut(now, event.why, out);
+  } else if (state_ == State::kOpening || state_ == State::kOpen) {
+    Lose(now, event.why, out);
+  }
 }
 
 void ClientSession::On(Instant now, const session::NodeMoved& event, Actions& out) {
@@ -165,6 +187,13 @@ void ClientSession::On(Instant now, const session::NodeMoved& event, Actions& ou
   options_.incarnation = event.incarnation;
   options_.endpoint = event.endpoint;
   backoff_ = Duration(0);
+  if (reopening_) {
+    DropReopened(out);
+    if (state_ == State::kOpen && !anew) {
+      reopening_.emplace();
+      deadline_ = now;
+    }
+  }
   if (state_ == State::kOpening || (state_ == State::kOpen && anew)) {
     Lose(now,
          absl::UnavailableError(absl::StrCat("node \"", options_.node.name,
@@ -179,7 +208,8 @@ void ClientSession::On(Instant, const session::WantTable& event, Actions& out) {
   auto& tables = options_.tables;
   if (std::find(tables.begin(), tables.end(), event.table) != tables.end()) return;
   tables.push_back(event.table);
-  if (state_ == State::kOpening) late_tables_.push_back(event.table);
+  if (state_ == State::kOpening || (reopening_ && reopening_->up))
+    late_tables_.push_back(event.table);
   if (state_ == State::kOpen && stream_up_) {
     out.push_back(session::SendToNode{opening_, AddTable{event.table}});
   }
@@ -211,7 +241,11 @@ void ClientSession::On(Instant now, const session::Timer&, Actions& out) {
         break;
       }
       Advance(now, out);
-      if (now >= next_renewal_) Renew(now, out);
+      if (reopening_) {
+        if (now >= deadline_) Reopen(now, out);
+      } else if (now >= next_renewal_) {
+        Renew(now, out);
+      }
       break;
     case State::kIdle:
     case State::kStopped: break;
@@ -229,6 +263,8 @@ void ClientSession::Renew(Instant now, Actions& out) {
 // ---- what the node says ----
 
 void ClientSession::On(Instant now, const session::NodeSaid& event, Actions& out) {
+  if (reopening_ && reopening_->up && event.session == reopening_->opening)
+    return HearReopened(now, event.message, out);
   if (event.session != opening_ || !stream_up_) return;
   std::visit([&](const auto& message) { Hear(now, message, out); }, event.message);
 }
@@ -401,7 +437,7 @@ void ClientSession::Advance(Instant now, Actions& out) {
     applied_ = std::max(applied_, revisions_.front().number);
     revisions_.pop_front();
   }
-  if (applied_ != before) Renew(now, out);
+  if (applied_ != before && stream_up_) Renew(now, out);
 }
 
 }  // namespace engram::client

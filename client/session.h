@@ -6,8 +6,11 @@
 //
 // It opens the session, counts the lease from the moment each request was *sent*, renews every T/3,
 // turns grant revisions into route changes and acknowledges a revision only when it is quiescent.
-// When the stream or the lease is lost it voids every grant, waits for the readers, releases
-// (unmaps) everything, and opens a new session after a back-off.
+// When the lease is lost it voids every grant, waits for the readers, releases (unmaps) everything,
+// and opens a new session after a back-off. A stream that breaks is no reason to stop reading: the
+// node keeps the lease of a broken session to its end (rule 3c), so the grants stay in force that
+// long, behind all other routes, while the session is opened anew beside them; what they grant is
+// voided when the node answers, has said no, or runs as another incarnation.
 //
 // Rules for the adapter:
 // - `now` is read from the clock after the event happened and before the actions are carried out:
@@ -124,6 +127,11 @@ struct ReachSuccessors {
   GrantRevision revision;
   std::vector<Successor> successors;
 };
+// The stream broke, the lease runs on: routes of the session are the last choice from now on.
+struct StreamCut {
+  Opening session;
+  absl::Status why;
+};
 // Answer: RoutesChanged.
 struct ChangeRoutes {
   Opening session;
@@ -149,8 +157,16 @@ struct ReleaseAll {
 };
 // After goodbye; nothing follows.
 struct Stopped {};
-using Action = std::variant<OpenStream, SendToNode, CloseStream, SessionStarted, ReachSuccessors,
-                            ChangeRoutes, ReleaseRegions, VoidRoutes, ReleaseAll, Stopped>;
+using Action =
+    std::variant<OpenStream, SendToNode, CloseStream, SessionStarted, ReachSuccessors, StreamCut,
+                 ChangeRoutes, ReleaseRegions, VoidRoutes, ReleaseAll, Stopped>;
+
+// The next session, while grants of the one that broke are in force or being released.
+struct Reopening {
+  Opening opening;
+  bool up = false;                // asked for; else it will be
+  std::vector<NodeMessage> said;  // heard, for when the older session is over
+};
 
 }  // namespace session
 
@@ -190,6 +206,8 @@ class ClientSession {
   const NodeId& node() const { return options_.node; }
   Incarnation incarnation() const { return options_.incarnation; }
   session::Opening opening() const { return opening_; }
+  // Open, but the stream broke: no renewal and no withdrawal can come any more.
+  bool cut() const { return state_ == State::kOpen && reopening_.has_value(); }
   GrantRevision received() const { return received_; }
   // Every revision up to this one is in force and quiescent.
   GrantRevision applied() const { return applied_; }
@@ -233,10 +251,21 @@ class ClientSession {
   void Hear(Instant now, const SessionRefused& refused, Actions& out);
 
   void Open(Instant now, Actions& out);
+  void Ask(Instant now, session::Opening opening, Actions& out);
   void Renew(Instant now, Actions& out);
   // Ends the session: void the grants if there are any, else back off at once.
   void Lose(Instant now, absl::Status why, Actions& out);
   void BackOff(Instant now);
+  void Delay(Instant now);
+
+  // A session whose stream broke (session_reopen.cc).
+  void Cut(Instant now, absl::Status why, Actions& out);
+  void Reopen(Instant now, Actions& out);
+  void HearReopened(Instant now, const NodeMessage& message, Actions& out);
+  void LoseReopened(Instant now, const absl::Status& why, Actions& out);
+  void TakeReopened(Instant now, Actions& out);
+  void DropReopened(Actions& out);
+
   // Moves revisions on as far as they go; renews at once when one became applied.
   void Advance(Instant now, Actions& out);
   // True when the revision took a step.
@@ -251,10 +280,12 @@ class ClientSession {
 
   State state_ = State::kIdle;
   session::Opening opening_;
+  session::Opening last_opening_;
   bool stream_up_ = false;
+  std::optional<session::Reopening> reopening_;
   bool stopping_ = false;
   std::string request_id_;
-  Instant opened_at_{};  // when OpenSession was sent
+  Instant opened_at_{};  // when the last OpenSession was sent
   Instant deadline_{};   // of opening, or of the back-off
   Duration backoff_{};
   absl::Status last_error_;

@@ -83,6 +83,7 @@ struct ReachedNode {
   Incarnation incarnation;
   std::string endpoint;
   bool open = false;                     // a read session is open and granted
+  bool cut = false;                      // its stream broke, reads go on until its lease ends
   absl::Status last_error;               // why the last session ended or could not be opened
   std::vector<FabricKind> fabrics;       // by which its rows can be read
   std::vector<std::string> unreachable;  // "mapped: not on this host", ...

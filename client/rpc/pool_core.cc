@@ -362,7 +362,8 @@ std::vector<ReachedNode> PoolCore::Nodes() {
 
 absl::Status PoolCore::WhyUnreachable(const NodeId& node) {
   for (const ReachedNode& reached : Nodes()) {
-    if (reached.node == node) return reached.open ? absl::OkStatus() : reached.last_error;
+    if (reached.node != node) continue;
+    return reached.open && !reached.cut ? absl::OkStatus() : reached.last_error;
   }
   return absl::OkStatus();
 }

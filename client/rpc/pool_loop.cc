@@ -192,6 +192,14 @@ void PoolCore::Carry(const NodeId& node, session::Action& action) {
             }
             reaching_.push_back(std::move(waiting));
           },
+          [&](session::StreamCut& cut) {
+            keeper_->Cut(node);
+            if (options_.log && !leaving_)
+              options_.log(1, absl::StrCat("node ", node.name, " at ", entry.endpoint,
+                                           ": the read session's stream broke, reads go on until "
+                                           "its lease ends: ",
+                                           cut.why.message()));
+          },
           [&](session::ChangeRoutes& change) {
             keeper_->Reach(node, change.paths, SystemClock::Get().Now() + options_.reach_timeout);
             const RouteVersion version =
@@ -254,8 +262,8 @@ bool PoolCore::IsReadable(const NodeId& node) const {
          keeper_->Granted(node);
 }
 
-// Readers wait for shards of nodes that are there but not open yet; they fail at once when the map
-// says that a node is gone.
+// Readers wait for shards of nodes that are there but not open yet, or not any more; they fail at
+// once when the map says that a node is gone.
 void PoolCore::UpdateIncomplete() {
   const std::shared_ptr<const ShardMap> map = follower_.map();
   for (const auto& [board, table] : tables_) {
@@ -263,7 +271,8 @@ void PoolCore::UpdateIncomplete() {
         map->epoch().value() == 0 ||
         std::any_of(table.nodes.begin(), table.nodes.end(), [&](const NodeId& id) {
           const MapNode* node = map->FindNode(id);
-          return node != nullptr && node->alive && !IsReadable(id);
+          return node != nullptr && node->alive &&
+                 (!IsReadable(id) || nodes_.at(id).session->cut());
         });
     keeper_->SetIncomplete(board, incomplete);
   }
@@ -277,6 +286,7 @@ std::vector<ReachedNode> PoolCore::ListNodes() const {
     reached.incarnation = entry.session->incarnation();
     reached.endpoint = entry.endpoint;
     reached.open = IsReadable(node);
+    reached.cut = entry.session->cut();
     reached.last_error = entry.session->last_error();
     reached.fabrics = keeper_->Fabrics(node);
     reached.unreachable = keeper_->Unreachable(node);

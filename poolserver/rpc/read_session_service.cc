@@ -139,7 +139,22 @@ void ReadSessionService::Serve(NodeLoop* loop, const Tiers* tiers, Exposure* exp
   exposure_ = exposure;
 }
 
-void ReadSessionService::Detach() { Serve(nullptr, nullptr, nullptr); }
+// Clients are told: a stream that only breaks lets them read on under their leases, and what they
+// have mapped of a device is its next user's when this process has ended.
+void ReadSessionService::Detach() {
+  std::map<StreamId, std::shared_ptr<SessionStream>> streams;
+  {
+    MutexLock lock(&mutex_);
+    loop_ = nullptr;
+    tiers_ = nullptr;
+    exposure_ = nullptr;
+    streams = streams_;
+  }
+  for (const auto& [id, stream] : streams) {
+    stream->Send(SessionRefused{absl::UnavailableError("this pool node is stopping")});
+    stream->Close();
+  }
+}
 
 grpc::ServerBidiReactor<v1::ReadSessionRequest, v1::ReadSessionResponse>*
 ReadSessionService::ReadSession(grpc::CallbackServerContext* call) {

@@ -219,6 +219,22 @@ TEST_P(RowReaderTest, WaitsForSessionsThatAreBeingOpened) {
   EXPECT_TRUE(IsGolden(&out_[0], ids[0]));
 }
 
+TEST_P(RowReaderTest, TriesANodeThatCannotBeReachedUntilTheDeadlineWhileItsSessionIsOpenedAgain) {
+  AddHolder("a").target->Stop();
+  AddHolder("b");
+  Publish({"a"}, FabricKind::kLoopback, /*incomplete=*/true);
+  const auto ids = SomeRows(20);
+  const auto slot = Start(PartOf(ids), seconds(10));
+  for (int i = 0; i < 2'000; ++i) {  // more than eight attempts
+    clock_.Advance(milliseconds(1));
+    Reader().Progress();
+  }
+  ASSERT_FALSE(Reader().Done(slot));
+  Publish({"b"});
+  EXPECT_EQ(Finish(slot), 0u);
+  EXPECT_TRUE(IsGolden(&out_[0], ids[0]));
+}
+
 TEST_P(RowReaderTest, DoesNotReportBeforeTheReadsOfALateNodeAreFlushed) {
   Holder& holder = AddHolder("a");
   Publish({"a"});

@@ -241,6 +241,8 @@ void SimClient::Do(const std::string& name, NodeLink&, const session::ReachSucce
                  });
 }
 
+void SimClient::Do(const std::string&, NodeLink&, const session::StreamCut&) { PublishRoutes(); }
+
 void SimClient::Import(NodeLink& link, GrantRevision revision, const Grant& grant) {
   std::vector<Imported>& imports = link.routed[grant.shard];
   if (!imports.empty()) link.leaving.emplace(revision, std::exchange(imports, {}));
@@ -309,8 +311,11 @@ std::shared_ptr<const client::Routes> SimClient::BuildRoutes(const TableRecord& 
   client::Routes::Builder builder(options);
   for (const auto& [name, link] : life_->nodes) {
     if (link.routed.empty()) continue;
-    const std::uint16_t index =
-        builder.AddSession({{name}, link.opened.incarnation, link.session->received(), link.lease});
+    const std::uint16_t index = builder.AddSession({{name},
+                                                    link.opened.incarnation,
+                                                    link.session->received(),
+                                                    link.lease,
+                                                    link.session->cut()});
     for (const auto& [shard, imports] : link.routed) {
       if (shard.table != version) continue;
       for (const Imported& import : imports) {

@@ -106,6 +106,7 @@ class SimClient {
   void Do(const std::string& name, NodeLink& link, const client::session::CloseStream& action);
   void Do(const std::string& name, NodeLink& link, const client::session::SessionStarted& action);
   void Do(const std::string& name, NodeLink& link, const client::session::ReachSuccessors& action);
+  void Do(const std::string& name, NodeLink& link, const client::session::StreamCut& action);
   void Do(const std::string& name, NodeLink& link, const client::session::ChangeRoutes& action);
   void Do(const std::string& name, NodeLink& link, const client::session::ReleaseRegions& action);
   void Do(const std::string& name, NodeLink& link, const client::session::VoidRoutes& action);

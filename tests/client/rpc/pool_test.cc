@@ -173,7 +173,7 @@ TEST_F(PoolTest, ReadsGoOnWhileTheControllerIsAway) {
 
 TEST_F(PoolTest, ADeadNodeIsNamedAndOneThatRestartedIsReadAgain) {
   StartNode("n1");
-  Open();
+  Open();  // mapped: the memory would be there, but a node that stops ends its sessions
   ASSERT_EQ(Read(), absl::OkStatus());
   nodes_["n1"]->Stop();
   nodes_.erase("n1");
