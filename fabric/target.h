@@ -71,6 +71,11 @@ class Target {
     return absl::UnimplementedError("this fabric looks at sessions and has no domains");
   }
 
+  // Whether the device has another address by now than address() says, so that nobody can connect
+  // any more; OpenDomain opens one that can be reached. Only where info().bearer_keys. Asked once a
+  // second.
+  virtual bool Moved() const { return false; }
+
   // A session may connect and read what is granted to it. Fabrics whose keys are bearer tokens
   // (ofi) ignore sessions: info().bearer_keys and the docs say so.
   virtual void Admit(const SessionToken& session) = 0;

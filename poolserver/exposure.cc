@@ -9,13 +9,20 @@ namespace engram::poolserver {
 
 Exposure::Exposure(std::vector<std::unique_ptr<fabric::Target>> targets,
                    fabric::stream::StreamTarget* stream)
-    : targets_(std::move(targets)), stream_(stream) {}
+    : targets_(std::move(targets)),
+      stream_(stream),
+      next_path_(static_cast<std::uint32_t>(targets_.size())) {}
 
 Exposure::~Exposure() { Stop(); }
 
 std::vector<PathAddress> Exposure::paths() const {
   std::vector<PathAddress> out;
   for (const auto& target : targets_) out.push_back(target->address());
+  MutexLock lock(&mutex_);
+  for (std::uint32_t i = 0; i < targets_.size(); ++i) {
+    const auto followed = domains_.find({i, std::string(kDefaultTenant)});
+    if (followed != domains_.end()) out[i] = followed->second.path.address;
+  }
   return out;
 }
 
@@ -24,9 +31,10 @@ void Exposure::SetIncarnation(Incarnation incarnation) {
 }
 
 // Only one thread exposes at a time, so a domain is opened once.
-absl::StatusOr<Exposure::Way> Exposure::WayOf(std::uint32_t target, const std::string& tenant) {
+absl::StatusOr<Exposure::Way> Exposure::WayOf(std::uint32_t target, const std::string& owner) {
   fabric::Target* whole = targets_[target].get();
-  if (!whole->info().bearer_keys || TenantOr(tenant) == kDefaultTenant) return Way{whole, target};
+  const std::string tenant(TenantOr(owner));
+  if (!whole->info().bearer_keys) return Way{whole, target};
   {
     MutexLock lock(&mutex_);
     const auto found = domains_.find({target, tenant});
@@ -34,6 +42,7 @@ absl::StatusOr<Exposure::Way> Exposure::WayOf(std::uint32_t target, const std::s
       const Domain& domain = found->second;
       return Way{domain.target.get(), domain.path.path, domain.path};
     }
+    if (tenant == kDefaultTenant) return Way{whole, target};
     const std::size_t open = std::count_if(domains_.begin(), domains_.end(), [&](const auto& one) {
       return one.first.first == target;
     });
@@ -49,11 +58,56 @@ absl::StatusOr<Exposure::Way> Exposure::WayOf(std::uint32_t target, const std::s
                                                              opened.status().message()));
   }
   MutexLock lock(&mutex_);
-  const auto number = static_cast<std::uint32_t>(targets_.size() + domains_.size());
+  const std::uint32_t number = next_path_++;
   Domain& domain = domains_[{target, tenant}];
   domain.target = *std::move(opened);
   domain.path = {number, domain.target->address()};
   return Way{domain.target.get(), number, domain.path};
+}
+
+// The targets and domains that new registrations go to, where they can move.
+std::vector<Exposure::Follower> Exposure::Reachable() const {
+  std::vector<Follower> out;
+  MutexLock lock(&mutex_);
+  for (const auto& [key, domain] : domains_)
+    out.push_back({key.first, domain.path.path, key.second, domain.target.get()});
+  for (std::uint32_t i = 0; i < targets_.size(); ++i) {
+    const std::string whole(kDefaultTenant);
+    if (targets_[i]->info().bearer_keys && !domains_.contains({i, whole}))
+      out.push_back({i, i, whole, targets_[i].get()});
+  }
+  return out;
+}
+
+Exposure::Followed Exposure::FollowAddresses() {
+  Followed out;
+  for (const Follower& one : Reachable()) {
+    if (!one.current->Moved()) continue;
+    auto opened = targets_[one.target]->OpenDomain();
+    if (!opened.ok()) continue;
+    out.left.insert(one.left);
+    out.now.push_back((*opened)->address());
+    MutexLock lock(&mutex_);
+    Domain& domain = domains_[{one.target, one.tenant}];
+    if (domain.target != nullptr) left_.push_back(std::move(domain.target));
+    domain = {*std::move(opened), {next_path_++, out.now.back()}, {}};
+  }
+  StopUnused();
+  return out;
+}
+
+// Domains that were left and have nothing exposed any more.
+void Exposure::StopUnused() {
+  std::vector<std::unique_ptr<fabric::Target>> unused;  // stopped without the lock
+  MutexLock lock(&mutex_);
+  for (auto& target : left_) {
+    const bool used = std::any_of(exposed_.begin(), exposed_.end(), [&](const auto& one) {
+      return std::any_of(one.second.keys.begin(), one.second.keys.end(),
+                         [&](const Key& key) { return key.target == target.get(); });
+    });
+    if (!used) unused.push_back(std::move(target));
+  }
+  std::erase(left_, nullptr);
 }
 
 std::optional<std::pair<GrantPath, Exposure::Key>> Exposure::Shared(
@@ -219,6 +273,7 @@ void Exposure::Stop() {
   for (const auto& target : targets_) target->Stop();
   MutexLock lock(&mutex_);
   for (const auto& [key, domain] : domains_) domain.target->Stop();
+  for (const auto& target : left_) target->Stop();
 }
 
 }  // namespace engram::poolserver

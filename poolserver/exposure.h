@@ -5,8 +5,9 @@
 // A fabric whose keys are bearer tokens has a domain for each tenant (Target::OpenDomain), opened
 // with its first replica and kept to the end: a key of one tenant's table is worth nothing on the
 // way to another's. Tables of the tenant "default" are in the target itself. A domain is a path of
-// its own, numbered after those of the targets. Thread-safe; Expose and Hide may block (they
-// register memory and wait for threads that read it).
+// its own, numbered after those of the targets. A target or domain whose device has another address
+// by now is followed by a domain that has it, under a new path number. Thread-safe; Expose, Hide
+// and FollowAddresses may block (they register memory and wait for threads that read it).
 #pragma once
 
 #include <cstdint>
@@ -43,7 +44,8 @@ class Exposure {
                     fabric::stream::StreamTarget* stream = nullptr);
   ~Exposure();  // = Stop()
 
-  // In the order of GrantPath::path; those of domains are told with what is exposed there.
+  // In the order of GrantPath::path, as they can be reached now; those of domains are told with
+  // what is exposed there.
   std::vector<PathAddress> paths() const;
 
   // As fabric::Target::SetIncarnation.
@@ -62,6 +64,15 @@ class Exposure {
   // Returns when no fabric reaches the replica by keys that this registration alone had. Unknown
   // registrations are ignored.
   void Hide(const RegistrationKey& registration);
+
+  // Looks at the addresses of the devices. Returns the paths that nobody can connect to any more:
+  // what is exposed there should be exposed again, which is on the paths that follow them, and be
+  // hidden. Those that could not be followed are tried again with the next call.
+  struct Followed {
+    std::set<std::uint32_t> left;
+    std::vector<PathAddress> now;  // where they are
+  };
+  Followed FollowAddresses();
 
   void Admit(const SessionToken& session, const std::string& tenant = {});
   // The rows a second of each tenant that has a budget here.
@@ -99,6 +110,13 @@ class Exposure {
     std::optional<NumberedPath> opened = {};  // of a domain
   };
   absl::StatusOr<Way> WayOf(std::uint32_t target, const std::string& tenant);
+  struct Follower {
+    std::uint32_t target = 0, left = 0;  // which one, and its path
+    std::string tenant;
+    const fabric::Target* current = nullptr;
+  };
+  std::vector<Follower> Reachable() const;
+  void StopUnused();
   // A path of another registration of the same place on this target, if it may be shared.
   std::optional<std::pair<GrantPath, Key>> Shared(const RegistrationKey& registration,
                                                   const Place& place,
@@ -113,7 +131,10 @@ class Exposure {
   fabric::stream::StreamTarget* const stream_;
   mutable Mutex mutex_;
   std::map<RegistrationKey, Exposed> exposed_ ABSL_GUARDED_BY(mutex_);
+  // By target and tenant. "default" has one once the target itself was left.
   std::map<std::pair<std::uint32_t, std::string>, Domain> domains_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::unique_ptr<fabric::Target>> left_ ABSL_GUARDED_BY(mutex_);  // of domains
+  std::uint32_t next_path_ ABSL_GUARDED_BY(mutex_) = 0;
   std::map<Tier, std::uint64_t> registered_bytes_ ABSL_GUARDED_BY(mutex_);
 };
 

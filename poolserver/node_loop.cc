@@ -133,11 +133,26 @@ void NodeLoop::Feed(Event event) {
 
 void NodeLoop::ReportCapacity(Instant now) {
   next_capacity_check_ = now + kCapacityEvery;
+  FollowAddresses();
   if (outlets_.tenant_uses) Feed(TenantsUsed{outlets_.tenant_uses()});
   std::vector<TierCapacity> tiers = tiers_->capacity();
   if (tiers == reported_tiers_) return;
   reported_tiers_ = tiers;
   Feed(CapacityChanged{std::move(tiers)});
+}
+
+// On the memory duty, which is the one that exposes. Not before the incarnation is known: what
+// follows a target carries it.
+void NodeLoop::FollowAddresses() {
+  if (incarnation_ == Incarnation(0) || following_.exchange(true)) return;
+  memory_duty_.Do([this] {
+    Exposure::Followed followed = exposure_->FollowAddresses();
+    for (const PathAddress& path : followed.now)
+      outlets_.say(absl::StrCat("an address that readers were told is gone; they are told ",
+                                std::string(Name(path.fabric)), " ", path.address, " instead"));
+    if (!followed.left.empty()) Post(PathsMoved{exposure_->paths(), std::move(followed.left)});
+    following_ = false;
+  });
 }
 
 Loader::Ended NodeLoop::PostEnded() {

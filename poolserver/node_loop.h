@@ -87,6 +87,7 @@ class NodeLoop {
   void Handle(Item item);
   void Feed(Event event);
   void ReportCapacity(Instant now);
+  void FollowAddresses();
   // What both loaders tell: an event of the loop.
   Loader::Ended PostEnded();
 
@@ -123,6 +124,7 @@ class NodeLoop {
   Incarnation incarnation_;                   // the loop's thread only
   bool reachable_ = false;                    // the loop's thread only
   Instant next_capacity_check_{};             // the loop's thread only
+  std::atomic<bool> following_{false};        // the memory duty looks at addresses
 
   Mutex mutex_;
   std::deque<Item> items_ ABSL_GUARDED_BY(mutex_);

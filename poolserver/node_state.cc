@@ -297,6 +297,7 @@ void NodeState::On(Instant, const ReplicaExposed& event, Actions& out) {
     }
   }
   HideIfUnread(replica, out);
+  LeaveMovedPaths(replica, out);
 }
 
 void NodeState::On(Instant, const ExposeFailed& event, Actions& out) {

@@ -112,10 +112,16 @@ struct CapacityChanged {
 struct TenantsUsed {
   std::vector<TenantUse> tenants;
 };
+// Nobody can connect to `left` any more: grants of these paths are to be replaced. `paths` as in
+// NodeOptions, as they can be reached now.
+struct PathsMoved {
+  std::vector<PathAddress> paths;
+  std::set<std::uint32_t> left;
+};
 using Event = std::variant<Timer, ControllerConnected, ControllerLost, ControllerSaid, ClientSaid,
                            StreamBroken, ReplicaLoaded, LoadEnded, ReplicaExposed, ExposeFailed,
                            ReplicaHidden, OwnReadFinished, SliceScrubbed, InspectionEnded,
-                           CapacityChanged, TenantsUsed>;
+                           CapacityChanged, TenantsUsed, PathsMoved>;
 
 // ---- actions ----
 struct SendToController {
@@ -257,7 +263,7 @@ class NodeState {
     std::uint64_t loads_unsound = 0;  // replicas that did not have the table's checksums
     std::uint64_t scrubs_unsound = 0;
     std::uint64_t scrubbed_bytes = 0;
-    std::uint64_t registrations_renewed = 0;  // replicas under new keys after a revocation
+    std::uint64_t registrations_renewed = 0;  // under new keys: a revocation, a new address
     std::uint64_t renewals_failed = 0;        // they were retired instead
     std::uint64_t tier_moves = 0;             // replicas that serve from another tier since
     std::uint64_t tier_moves_failed = 0;      // they serve from where they were
@@ -283,6 +289,7 @@ class NodeState {
   void On(Instant now, const InspectionEnded& event, Actions& out);
   void On(Instant now, const CapacityChanged& event, Actions& out);
   void On(Instant now, const TenantsUsed& event, Actions& out);
+  void On(Instant now, const PathsMoved& event, Actions& out);
 
   void Obey(const Command& command, Actions& out);
   // Ends the sessions of revoked clients, withdraws what a tenant may not read any more.
@@ -294,6 +301,8 @@ class NodeState {
   // Registers anew what tenants know by bearer keys that may not read it any more, or of which a
   // client was revoked.
   void RenewKeys(const std::set<std::string>& revoked, Actions& out);
+  // Registers it anew, where readers are told a path of it that nobody can connect to.
+  void LeaveMovedPaths(Replica& replica, Actions& out);
   absl::Status Load(const LoadReplicas& load, Actions& out);
   void Retire(const RetireReplicas& retire, Actions& out);
   void Register(const Replica& replica, RegistrationId registration, Actions& out);
@@ -348,6 +357,7 @@ class NodeState {
   std::map<StreamId, SessionId> by_stream_;
   std::map<std::string, SessionId> by_request_;
   std::map<std::uint32_t, PathAddress> more_paths_;  // beyond options_.paths
+  std::set<std::uint32_t> left_paths_;               // that nobody can connect to any more
   Counters counters_;
   ShardKey scrub_shard_;  // where the scrubber goes on
   std::uint64_t scrub_block_ = 0;

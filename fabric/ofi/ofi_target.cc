@@ -30,6 +30,7 @@ absl::StatusOr<std::unique_ptr<OfiTarget>> OfiTarget::Open(const OfiTargetOption
                                                   &target->can_block_);
   if (!endpoint.ok()) return endpoint.status();
   target->endpoint_ = *std::move(endpoint);
+  target->bound_ = target->provider_->bound();
   target->hello_.incarnation = options.incarnation.value();
   auto hello =
       target->provider_->Register(std::as_bytes(std::span(&target->hello_, 1)), FI_REMOTE_READ);
@@ -77,6 +78,12 @@ absl::StatusOr<std::unique_ptr<Target>> OfiTarget::OpenDomain() const {
     options.incarnation = location_.incarnation;
   }
   return Open(options);
+}
+
+bool OfiTarget::Moved() const {
+  const auto now = options_.provider.resolve(options_.provider);
+  return now.ok() && !bound_.device.empty() && now->device == bound_.device &&
+         now->node != bound_.node;
 }
 
 void OfiTarget::Progress() {

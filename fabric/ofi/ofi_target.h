@@ -37,6 +37,7 @@ class OfiTarget final : public Target {
   void SetIncarnation(Incarnation incarnation) override;
   // A libfabric fabric, domain and endpoint of its own, and a thread that drives it.
   absl::StatusOr<std::unique_ptr<Target>> OpenDomain() const override;
+  bool Moved() const override;
   absl::StatusOr<ExposedRegion> Expose(const ExposedMemory& memory) override;
   void Hide(std::uint64_t key) override;
   void Admit(const SessionToken&) override {}
@@ -57,6 +58,7 @@ class OfiTarget final : public Target {
   alignas(64) HelloRegion hello_;
   Registration hello_registration_;
   Endpoint endpoint_;
+  Binding bound_;  // what the endpoint was made on
   mutable Mutex mutex_;
   TargetLocation location_ ABSL_GUARDED_BY(mutex_);
   std::map<std::uint64_t, Registration> regions_ ABSL_GUARDED_BY(mutex_);

@@ -118,6 +118,11 @@ std::shared_ptr<fi_info> Provider::InfoNow() const {
   return bound_info_;
 }
 
+Binding Provider::bound() const {
+  MutexLock lock(&mutex_);
+  return bound_;
+}
+
 absl::Status Provider::OpenDomain() {
   fid_fabric* fabric = nullptr;
   if (int error = library_->fabric(info_->fabric_attr, &fabric, nullptr); error != 0) {

@@ -95,6 +95,8 @@ class Provider {
   // one.
   absl::StatusOr<Endpoint> OpenEndpoint(std::size_t completions, bool blocking,
                                         bool* can_block = nullptr) const;
+  // What the last endpoint was made on.
+  Binding bound() const;
   // How many are open.
   long open_endpoints() const { return endpoints_.use_count() - 1; }
   // Registers for `access` (FI_READ: reads land here; FI_REMOTE_READ: peers read here).

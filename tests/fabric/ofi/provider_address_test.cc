@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "fabric/ofi/ofi_target.h"
 #include "fabric/ofi/provider.h"
 
 namespace engram::fabric::ofi {
@@ -35,6 +36,25 @@ TEST(ProviderAddressTest, EndpointsAreMadeOnTheAddressThatTheDeviceHasNow) {
   EXPECT_EQ(LastByteOf(**provider), 2) << "the last one that was there";
   *address = Binding{"127.0.0.3", "", "nic1", 0};
   EXPECT_EQ(LastByteOf(**provider), 2) << "the domain is that of nic0";
+}
+
+TEST(ProviderAddressTest, ATargetWhoseAddressIsGoneHasMovedAndOneOpenedThenIsThere) {
+  auto address = std::make_shared<absl::StatusOr<Binding>>(Binding{"127.0.0.1", "", "nic0", 0});
+  OfiTargetOptions options;
+  options.provider.resolve = [address](const ProviderOptions&) { return *address; };
+  const auto target = OfiTarget::Open(options);
+  ASSERT_TRUE(target.ok()) << target.status();
+  EXPECT_FALSE((*target)->Moved());
+  *address = absl::FailedPreconditionError("no port is active");
+  EXPECT_FALSE((*target)->Moved()) << "there is nothing to move to yet";
+  *address = Binding{"127.0.0.2", "", "nic0", 0};
+  EXPECT_TRUE((*target)->Moved());
+  const auto follower = (*target)->OpenDomain();
+  ASSERT_TRUE(follower.ok()) << follower.status();
+  EXPECT_FALSE((*follower)->Moved());
+  EXPECT_NE((*follower)->address().address, (*target)->address().address);
+  *address = Binding{"127.0.0.3", "", "nic1", 0};
+  EXPECT_FALSE((*target)->Moved()) << "another device";
 }
 
 }  // namespace
