@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "engram/random.h"
@@ -16,11 +17,15 @@ using Steady = std::chrono::steady_clock;
 
 constexpr std::uint64_t kMostProbed = std::uint64_t{64} << 20;  // beyond most caches
 constexpr std::uint64_t kLeastProbed = std::uint64_t{1} << 20;
+constexpr std::uint64_t kFirstProbed = std::uint64_t{2} << 20;  // a huge page
 constexpr std::size_t kProbedRowBytes = 272;
 constexpr std::size_t kProbedPage = 4096;
 constexpr std::size_t kProbeAhead = 8;
 constexpr std::size_t kProbeBatch = 512;
 constexpr auto kProbeTime = std::chrono::milliseconds(20);
+// For making memory, or for touching it. Emulated memory takes a minute for what DRAM does in 50
+// ms.
+constexpr Duration kMakeTime = std::chrono::milliseconds(400);
 constexpr unsigned kProbeThreads = 4;
 
 // Rows a second of one thread.
@@ -49,16 +54,33 @@ double Gather(std::span<const std::byte> memory, std::uint64_t seed) {
   return static_cast<double>(read) / std::chrono::duration<double>(took).count();
 }
 
-}  // namespace
-
-std::uint64_t MeasureReads(std::span<const std::byte> memory) {
-  if (memory.size() < kLeastProbed) return 0;
-  // What is mapped only when it is touched is no slower memory.
+// What is mapped only when it is touched is no slower memory, so each page is. The part that could
+// be in time, the least that can be measured in any case.
+std::span<const std::byte> Touch(std::span<const std::byte> memory) {
+  const auto end = Steady::now() + kMakeTime;
   std::uint64_t touched = 0;
-  for (std::size_t at = 0; at < memory.size(); at += kProbedPage) {
+  std::size_t at = 0;
+  for (; at < memory.size() && (at < kLeastProbed || Steady::now() < end); at += kProbedPage) {
     touched += static_cast<std::uint64_t>(memory[at]);
   }
   __asm__ volatile("" : : "r"(touched));
+  return memory.first(std::min(at, memory.size()));
+}
+
+}  // namespace
+
+std::uint64_t AffordableProbe(std::uint64_t made, Duration took, std::uint64_t most) {
+  const double ratio = static_cast<double>(kMakeTime.count()) /
+                       static_cast<double>(std::max<Duration::rep>(took.count(), 1));
+  const double bytes = static_cast<double>(made) * ratio;
+  if (bytes >= static_cast<double>(most)) return std::max(made, most);
+  // Twice as much tells little more than what is there.
+  return bytes < 2.0 * static_cast<double>(made) ? made : static_cast<std::uint64_t>(bytes);
+}
+
+std::uint64_t MeasureReads(std::span<const std::byte> memory) {
+  if (memory.size() < kLeastProbed) return 0;
+  memory = Touch(memory);
   std::vector<double> rates(std::clamp(std::thread::hardware_concurrency(), 1u, kProbeThreads));
   std::vector<std::thread> threads;
   for (std::size_t i = 0; i < rates.size(); ++i) {
@@ -80,11 +102,19 @@ std::uint64_t MeasureReads(const Arena::Options& tier) {
         std::span<const std::byte>(device.data(), std::min(device.description().bytes, bytes)));
   }
   fabric::SlabOptions wanted;
-  wanted.bytes = bytes;
+  wanted.bytes = std::min(bytes, kFirstProbed);
   wanted.pages = tier.pages;
   wanted.numa_node = tier.numa_node;
   wanted.name = "engram-probe";
-  const auto slab = fabric::Slab::Create(wanted);
+  const auto start = Steady::now();
+  auto slab = fabric::Slab::Create(wanted);
+  if (!slab.ok()) return 0;
+  const std::uint64_t more = AffordableProbe(wanted.bytes, Steady::now() - start, bytes);
+  if (more > wanted.bytes) {
+    slab->reset();  // there may be no room for both
+    wanted.bytes = more;
+    slab = fabric::Slab::Create(wanted);
+  }
   return slab.ok() ? MeasureReads(std::span<const std::byte>((*slab)->data(), (*slab)->bytes()))
                    : 0;
 }
