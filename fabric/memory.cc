@@ -67,12 +67,15 @@ std::uint64_t MemInfo(const std::string& path, const std::string& name) {
 }
 
 // What may still be taken without waking the OOM killer: the machine's estimate, the node's free
-// and cached memory, and the cgroup's limit.
+// and cached memory (slabs are among its files, too, and cannot be dropped), and the cgroup's
+// limit.
 std::uint64_t AvailableMemory(int numa_node) {
   std::uint64_t available = MemInfo("/proc/meminfo", "MemAvailable");
   if (numa_node >= 0) {
     const std::string node = absl::StrCat("/sys/devices/system/node/node", numa_node, "/meminfo");
-    available = std::min(available, MemInfo(node, "MemFree") + MemInfo(node, "FilePages"));
+    const std::uint64_t files = MemInfo(node, "FilePages"), shared = MemInfo(node, "Shmem");
+    available =
+        std::min(available, MemInfo(node, "MemFree") + (files > shared ? files - shared : 0));
   }
   const std::uint64_t limit = ReadNumber("/sys/fs/cgroup/memory.max");
   if (limit != 0) {

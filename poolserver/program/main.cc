@@ -91,6 +91,34 @@ int AwaitDevices(const PoolNodeOptions& options, const sigset_t& signals) {
   return -1;
 }
 
+// What the handler of SIGBUS says; a handler may compose nothing.
+std::string& MemoryGone() {
+  static std::string said;
+  return said;
+}
+
+// Memory that was mapped cannot be reached any more: a device was unbound or failed under us. No
+// byte of it can be served, so the process ends, and says so rather than dying silently.
+void EndWithoutMemory(int) {
+  const std::string& said = MemoryGone();
+  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, said.data(), said.size());
+  _exit(1);
+}
+
+void TellWhenMemoryGoes(const PoolNodeOptions& options) {
+  std::string devices;
+  for (const auto& device : options.targets.devices)
+    absl::StrAppend(&devices, devices.empty() ? "" : ",", device->memory()->description().path);
+  MemoryGone() = absl::StrCat(
+      "engram-poolserver: mapped memory cannot be reached (SIGBUS): ",
+      devices.empty() ? "a page of this machine failed"
+                      : absl::StrCat("a device of --cxl-devices ", devices, " is gone or failed"),
+      "; this node ends and readers take other replicas; see dmesg, then start it again\n");
+  struct sigaction action {};
+  action.sa_handler = EndWithoutMemory;
+  sigaction(SIGBUS, &action, nullptr);
+}
+
 int Main(int argc, char** argv) {
   SetLogName("engram-poolserver");
   // gRPC logs every connection attempt by itself; what matters reaches the log as our own lines.
@@ -110,6 +138,7 @@ int Main(int argc, char** argv) {
     std::cerr << "engram-poolserver: " << options.status().message() << "\n";
     return 2;
   }
+  TellWhenMemoryGoes(*options);
   if (const int code = AwaitDevices(*options, signals); code >= 0) return code;
   ExitReason exit;
   auto node = PoolNode::Start(*options, [&exit](const absl::Status& why) { exit.Set(why); });

@@ -92,6 +92,13 @@ class SharedDevice(unittest.TestCase):
                 return
             time.sleep(0.3)
 
+    def test_a_device_that_disappears_ends_its_node_with_the_reason(self):
+        process, log = self.serving_node("node-a")
+        with open(self.path / "device", "r+b") as file:
+            file.truncate(0)
+        self.assertEqual(process.wait(timeout=60), 1, log.read_text())
+        self.assertIn(f"--cxl-devices {self.path / 'device'} is gone or failed", log.read_text())
+
     def test_one_owner_after_the_other_and_readers_that_map_the_device(self):
         first, log = self.serving_node("node-a")
         wait_for(log, "device [0-9a-f]{32}, blank")
