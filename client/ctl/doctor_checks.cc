@@ -167,7 +167,13 @@ Check CheckCxl(const Host& host) {
   for (const std::string& name : Entries(host, "/sys/bus/dax/devices", "dax")) {
     const std::uint64_t bytes = ReadNumber(host, "/sys/bus/dax/devices/" + name + "/size");
     found.push_back(absl::StrCat("/dev/", name, " ", RoundSize(bytes)));
-    if (!fs::exists(host.root + "/dev/" + name)) {
+    if (fs::exists(host.root + "/dev/" + name)) {
+      if (!host.device_owner) continue;
+      const auto owner = host.device_owner("/dev/" + name);
+      absl::StrAppend(
+          &found.back(), ", ",
+          owner.ok() ? *owner : absl::StrCat("owner unknown: ", owner.status().message()));
+    } else {
       check.verdict = Verdict::kWarn;
       check.advice = absl::StrCat("/dev/", name,
                                   " is missing: load device_dax, or it is in system-ram mode "

@@ -54,6 +54,8 @@ struct Host {
   std::function<absl::StatusOr<Duration>(const std::string& provider, const std::string& bind,
                                          std::uint64_t page_bytes, std::uint64_t bytes)>
       registration;
+  // Whose a DAX device is: "owned by node-a@7". Null: nobody asks.
+  std::function<absl::StatusOr<std::string>(const std::string& path)> device_owner;
   // The version of UCX, where it is installed.
   std::function<absl::StatusOr<std::string>()> ucx_version;
 

@@ -159,6 +159,14 @@ absl::Status LocalPool::ReadSettings() {
     const auto memory = ParseSize(file["memory_per_node"].as<std::string>());
     if (!memory.ok()) return memory.status();
     settings_.memory_per_node = *memory;
+    // Pools of earlier versions have no tiers but memory.
+    const auto nvme = ParseSize(file["nvme_per_node"].as<std::string>("0"));
+    if (!nvme.ok()) return nvme.status();
+    const auto cxl = ParseSize(file["cxl_per_node"].as<std::string>("0"));
+    if (!cxl.ok()) return cxl.status();
+    settings_.nvme_per_node = *nvme;
+    settings_.cxl_per_node = *cxl;
+    settings_.cxl_numa_node = file["cxl_numa_node"].as<int>(-1);
     return absl::OkStatus();
   } catch (const YAML::Exception& error) {
     return absl::InvalidArgumentError(
@@ -172,8 +180,11 @@ absl::Status LocalPool::WriteSettings() const {
   yaml << YAML::Comment("A pool on this machine, made by `engramctl local up`.") << YAML::BeginMap
        << YAML::Key << "endpoint" << YAML::Value << settings_.endpoint << YAML::Key << "nodes"
        << YAML::Value << settings_.nodes << YAML::Key << "memory_per_node" << YAML::Value
-       << FormatSize(settings_.memory_per_node) << YAML::Key << "fabric" << YAML::Value
-       << settings_.fabric << YAML::EndMap;
+       << FormatSize(settings_.memory_per_node) << YAML::Key << "nvme_per_node" << YAML::Value
+       << FormatSize(settings_.nvme_per_node) << YAML::Key << "cxl_per_node" << YAML::Value
+       << FormatSize(settings_.cxl_per_node) << YAML::Key << "cxl_numa_node" << YAML::Value
+       << settings_.cxl_numa_node << YAML::Key << "fabric" << YAML::Value << settings_.fabric
+       << YAML::EndMap;
   const std::string path = dir_ + kSettingsFile;
   std::ofstream file(path + ".new", std::ios::trunc);
   file << yaml.c_str() << '\n';
@@ -199,28 +210,56 @@ std::vector<LocalDaemon> LocalPool::Daemons() const {
   return daemons;
 }
 
+// A pool that runs may grow and nothing else.
+absl::Status LocalPool::CheckSame(const LocalPoolRequest& request,
+                                  const std::string& endpoint) const {
+  const struct {
+    const char* what;
+    std::optional<std::uint64_t> asked;
+    std::uint64_t is;
+  } sizes[] = {{"a memory per node of", request.memory_per_node, settings_.memory_per_node},
+               {"an nvme tier per node of", request.nvme_per_node, settings_.nvme_per_node},
+               {"a cxl tier per node of", request.cxl_per_node, settings_.cxl_per_node}};
+  for (const auto& size : sizes) {
+    if (size.asked.value_or(size.is) != size.is)
+      return Refuse(size.what, FormatSize(size.is), FormatSize(*size.asked));
+  }
+  if (request.cxl_numa_node.value_or(settings_.cxl_numa_node) != settings_.cxl_numa_node) {
+    return Refuse("its cxl tier on NUMA node", absl::StrCat(settings_.cxl_numa_node),
+                  absl::StrCat(*request.cxl_numa_node));
+  }
+  if (request.fabric.value_or(settings_.fabric) != settings_.fabric) {
+    return Refuse("fabric", settings_.fabric, *request.fabric);
+  }
+  if (!endpoint.empty() && endpoint != settings_.endpoint) {
+    return Refuse("endpoint", settings_.endpoint, endpoint);
+  }
+  if (request.nodes.value_or(settings_.nodes) < settings_.nodes) {
+    return Refuse("nodes", absl::StrCat(settings_.nodes), absl::StrCat(*request.nodes));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status LocalPool::Configure(const LocalPoolRequest& request) {
   bool running = false;
   for (const LocalDaemon& daemon : Daemons()) running = running || daemon.running;
   const std::string port =
       request.port.value_or(0) != 0 ? absl::StrCat("127.0.0.1:", *request.port) : "";
   if (running) {
-    if (request.memory_per_node.value_or(settings_.memory_per_node) != settings_.memory_per_node) {
-      return Refuse("a memory per node of", FormatSize(settings_.memory_per_node),
-                    FormatSize(*request.memory_per_node));
-    }
-    if (request.fabric.value_or(settings_.fabric) != settings_.fabric) {
-      return Refuse("fabric", settings_.fabric, *request.fabric);
-    }
-    if (!port.empty() && port != settings_.endpoint) {
-      return Refuse("endpoint", settings_.endpoint, port);
-    }
-    if (request.nodes.value_or(settings_.nodes) < settings_.nodes) {
-      return Refuse("nodes", absl::StrCat(settings_.nodes), absl::StrCat(*request.nodes));
-    }
+    if (const absl::Status same = CheckSame(request, port); !same.ok()) return same;
   }
   settings_.nodes = request.nodes.value_or(settings_.nodes);
   settings_.memory_per_node = request.memory_per_node.value_or(settings_.memory_per_node);
+  settings_.nvme_per_node = request.nvme_per_node.value_or(settings_.nvme_per_node);
+  settings_.cxl_per_node = request.cxl_per_node.value_or(settings_.cxl_per_node);
+  settings_.cxl_numa_node = request.cxl_numa_node.value_or(settings_.cxl_numa_node);
+  if (settings_.cxl_per_node == 0 && !request.cxl_numa_node) settings_.cxl_numa_node = -1;
+  if ((settings_.cxl_per_node > 0) != (settings_.cxl_numa_node >= 0)) {
+    return absl::InvalidArgumentError(
+        "--cxl-per-node says how much and --cxl-numa-node where (numactl -H lists nodes; CXL "
+        "memory "
+        "has no CPUs): give both, or --cxl-per-node 0 alone");
+  }
   settings_.fabric = request.fabric.value_or(settings_.fabric);
   if (!Look(std::string(kController)).running) {
     const absl::Status chosen = ChooseEndpoint(request.port);
@@ -279,10 +318,33 @@ Command LocalPool::CommandOf(const std::string& name, const std::string& program
                        "--metrics-listen", "127.0.0.1:0",
                        "--runtime-dir",    RuntimeDir(name),
                        "--memory",         FormatSize(settings_.memory_per_node)};
+  if (settings_.nvme_per_node > 0) {
+    command.arguments.insert(command.arguments.end(), {"--nvme-dir", NvmeDir(name), "--nvme",
+                                                       FormatSize(settings_.nvme_per_node)});
+  }
+  if (settings_.cxl_per_node > 0) {
+    command.arguments.insert(command.arguments.end(),
+                             {"--cxl-memory", FormatSize(settings_.cxl_per_node), "--cxl-numa-node",
+                              absl::StrCat(settings_.cxl_numa_node)});
+  }
   if (settings_.fabric != "auto") {
     command.arguments.insert(command.arguments.end(), {"--fabrics", settings_.fabric});
   }
   return command;
+}
+
+// Sockets of an earlier process go; row files of the nvme tier stay.
+absl::Status LocalPool::MakeDirs(const std::string& name) const {
+  std::error_code error;
+  fs::remove_all(RuntimeDir(name), error);
+  std::vector<std::string> wanted{RuntimeDir(name)};
+  if (settings_.nvme_per_node > 0) wanted.push_back(NvmeDir(name));
+  for (const std::string& dir : wanted) {
+    fs::create_directories(dir, error);
+    if (error) return absl::InternalError(absl::StrCat("cannot make ", dir, ": ", error.message()));
+    fs::permissions(dir, fs::perms::owner_all, error);
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<bool> LocalPool::Start(const std::string& name,
@@ -291,14 +353,7 @@ absl::StatusOr<bool> LocalPool::Start(const std::string& name,
   if (daemon.running) return false;
   if (daemon.process) RemoveSharedMemoryOf(daemon.process->pid);
   if (name != kController) {
-    std::error_code error;
-    fs::remove_all(RuntimeDir(name), error);
-    fs::create_directories(RuntimeDir(name), error);
-    if (error) {
-      return absl::InternalError(
-          absl::StrCat("cannot make ", RuntimeDir(name), ": ", error.message()));
-    }
-    fs::permissions(RuntimeDir(name), fs::perms::owner_all, error);
+    if (const absl::Status made = MakeDirs(name); !made.ok()) return made;
   }
   const auto process = StartDaemon(CommandOf(name, program_dir));
   if (!process.ok()) return process.status();

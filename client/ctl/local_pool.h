@@ -1,11 +1,12 @@
 // A pool on this machine: one controller and N pool nodes as daemons under one data directory.
 //
-//   DIR/local.yaml    what was asked for (nodes, memory, fabric) and the endpoint
+//   DIR/local.yaml    what was asked for (nodes, memory, tiers, fabric) and the endpoint
 //   DIR/lock          held while a command changes the pool
 //   DIR/run/          pid files; node runtime directories (sockets) beside them or under /tmp where
 //                     the path would be too long for a socket
 //   DIR/log/          one file a daemon
 //   DIR/state/        the controller's SQLite file
+//   DIR/nvme/         a folder for each node's nvme tier, where there is one
 //
 // Starting is repairing: what runs is left alone, what is dead is started. Thread-compatible.
 #pragma once
@@ -30,14 +31,20 @@ inline constexpr std::uint16_t kDefaultPort = 7700;
 struct LocalPoolSettings {
   std::uint32_t nodes = 3;
   std::uint64_t memory_per_node = std::uint64_t{1} << 30;
-  std::string fabric = "auto";  // auto, mapped, stream, ofi, ucx
-  std::string endpoint;         // HOST:PORT, once chosen
+  std::uint64_t nvme_per_node = 0;  // 0: no such tier
+  std::uint64_t cxl_per_node = 0;   // 0: no such tier
+  int cxl_numa_node = -1;           // where it lies
+  std::string fabric = "auto";      // auto, mapped, stream, ofi, ucx
+  std::string endpoint;             // HOST:PORT, once chosen
 };
 
 // What `local up` was asked for; empty = as it was, or the default.
 struct LocalPoolRequest {
   std::optional<std::uint32_t> nodes = {};
   std::optional<std::uint64_t> memory_per_node = {};
+  std::optional<std::uint64_t> nvme_per_node = {};
+  std::optional<std::uint64_t> cxl_per_node = {};
+  std::optional<int> cxl_numa_node = {};
   std::optional<std::string> fabric = {};
   std::optional<std::uint16_t> port = {};  // 0: any free one
 };
@@ -101,6 +108,9 @@ class LocalPool {
   LocalDaemon Look(const std::string& name) const;
   std::string PidFile(const std::string& name) const { return dir_ + "/run/" + name + ".pid"; }
   std::string RuntimeDir(const std::string& name) const;
+  std::string NvmeDir(const std::string& name) const { return dir_ + "/nvme/" + name; }
+  absl::Status CheckSame(const LocalPoolRequest& request, const std::string& endpoint) const;
+  absl::Status MakeDirs(const std::string& name) const;
 
   std::string dir_;
   int lock_;

@@ -9,6 +9,7 @@
 #include "client/ctl/outcome.h"
 #include "client/ctl/printer.h"
 #include "client/ctl/verbs.h"
+#include "fabric/dax/device_peer.h"
 #include "fabric/memory.h"
 #include "fabric/ofi/provider.h"
 #include "fabric/ucx/libucx.h"
@@ -96,6 +97,16 @@ absl::StatusOr<Duration> TimeRegistration(const std::string& provider, const std
   return SystemClock::Get().Now() - start;
 }
 
+absl::StatusOr<std::string> OwnerOfDevice(const std::string& path) {
+  const auto device = fabric::DescribeDax(path);
+  if (!device.ok()) return device.status();
+  const auto superblock = fabric::dax::DevicePeer::Look(*device);
+  if (!superblock.ok()) return superblock.status();
+  if (!*superblock) return std::string("never used");
+  const std::string holder = (*superblock)->Holder();
+  return absl::StrCat((*superblock)->nonce == 0 ? "free, last of " : "owned by ", holder);
+}
+
 absl::Status Doctor(bool deep, const Invocation& invocation) {
   const auto format =
       ParseFormat(invocation.output, {Format::kTable, Format::kJson, Format::kYaml});
@@ -109,6 +120,7 @@ absl::Status Doctor(bool deep, const Invocation& invocation) {
   };
   host.ucx_version = fabric::ucx::UcxVersion;
   host.registration = TimeRegistration;
+  host.device_owner = OwnerOfDevice;
   std::vector<Check> checks = RunChecks(host);
   if (deep) {
     for (Check& check : CheckRegistration(host)) checks.push_back(std::move(check));

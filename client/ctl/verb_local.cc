@@ -26,7 +26,8 @@ using std::chrono::seconds;
 struct LocalOptions {
   std::string data_dir;
   std::uint32_t nodes = 0;
-  std::string memory, fabric;
+  std::string memory, nvme, cxl, fabric;
+  std::uint32_t cxl_numa_node = 0;
   std::uint16_t port = 0;
   bool purge = false, dry_run = false;
   std::optional<Options> up, status, down;
@@ -48,6 +49,20 @@ absl::StatusOr<LocalPoolRequest> Request(const LocalOptions& options) {
       return UsageError(absl::StrCat("--memory-per-node: ", memory.status().message()));
     request.memory_per_node = *memory;
   }
+  const struct {
+    const char* flag;
+    const std::string& text;
+    std::optional<std::uint64_t>* size;
+  } tiers[] = {{"--nvme-per-node: ", options.nvme, &request.nvme_per_node},
+               {"--cxl-per-node: ", options.cxl, &request.cxl_per_node}};
+  for (const auto& tier : tiers) {
+    if (tier.text.empty()) continue;
+    const auto size = ParseSize(tier.text);
+    if (!size.ok()) return UsageError(absl::StrCat(tier.flag, size.status().message()));
+    *tier.size = *size;
+  }
+  if (options.up->Given("--cxl-numa-node"))
+    request.cxl_numa_node = static_cast<int>(options.cxl_numa_node);
   if (!options.fabric.empty()) {
     const std::vector<std::string> known{"auto", "mapped", "stream", "ofi", "ucx"};
     for (const std::string& name : std::vector<std::string>(absl::StrSplit(options.fabric, ','))) {
@@ -236,6 +251,11 @@ Action DeclareLocal(Options app) {
   Options down = app.Subcommand("down", "Stop the pool; tables come back with the next `up`");
   up.Number("--nodes", &options->nodes, "Pool nodes (3)", 1u, 64u);
   up.Text("--memory-per-node", &options->memory, "Table memory of each node (1GiB)");
+  up.Text("--nvme-per-node", &options->nvme,
+          "Room of each node's nvme tier, in the data directory (0: none)");
+  up.Text("--cxl-per-node", &options->cxl, "Memory of each node's cxl tier (0: none)");
+  up.Number("--cxl-numa-node", &options->cxl_numa_node, "NUMA node on which that memory lies", 0u,
+            1023u);
   up.Text("--fabric", &options->fabric,
           "auto, or some of mapped, stream, ofi, ucx with commas (auto)");
   up.Number("--port", &options->port,

@@ -60,6 +60,14 @@ std::vector<DaxDescription> FindDevices(const std::string& wanted) {
   return found;
 }
 
+absl::StatusOr<std::optional<Superblock>> DevicePeer::Look(const DaxDescription& device) {
+  const auto view = View::Map(device);
+  if (!view.ok()) return view.status();
+  if (device.bytes < 2 * kSlotBytes) return std::optional<Superblock>();
+  CacheLines::OfThisProcessor().Invalidate((*view)->data(), 2 * kSlotBytes);
+  return DecodeSuperblock({(*view)->data(), 2 * kSlotBytes});
+}
+
 absl::StatusOr<std::shared_ptr<DevicePeer>> DevicePeer::Attach(const PeerAddress& address,
                                                                const DeviceFinder& find,
                                                                const CacheLines& lines) {

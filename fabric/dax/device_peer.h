@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -40,6 +41,9 @@ class DevicePeer final : public mapped::Peer {
   static absl::StatusOr<std::shared_ptr<DevicePeer>> Attach(
       const PeerAddress& address, const DeviceFinder& find,
       const CacheLines& lines = CacheLines::OfThisProcessor());
+  // What a device says of its owner, without taking it; nothing when it never had one. Errors as
+  // DecodeSuperblock, or the kernel's where the device may not be read.
+  static absl::StatusOr<std::optional<Superblock>> Look(const DaxDescription& device);
   ~DevicePeer() override;
 
   absl::StatusOr<std::uint64_t> Import(const RemoteRegion& granted, Instant deadline) override;

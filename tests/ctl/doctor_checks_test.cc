@@ -108,6 +108,21 @@ TEST_F(DoctorTest, ADaxDeviceWithoutItsFileWarns) {
   EXPECT_NE(check.value.find("/dev/dax0.0 250.0MiB"), std::string::npos) << check.value;
 }
 
+TEST_F(DoctorTest, ADaxDeviceIsNamedWithItsOwner) {
+  Write("/sys/bus/dax/devices/dax0.0/size", "262144000\n");
+  Write("/sys/bus/dax/devices/dax1.0/size", "262144000\n");
+  Write("/dev/dax0.0", "");
+  Write("/dev/dax1.0", "");
+  host_.device_owner = [](const std::string& path) -> absl::StatusOr<std::string> {
+    if (path == "/dev/dax1.0") return absl::PermissionDeniedError("not for you");
+    return "owned by node-a@7";
+  };
+  const std::string value = CheckCxl(host_).value;
+  EXPECT_NE(value.find("/dev/dax0.0 250.0MiB, owned by node-a@7"), std::string::npos) << value;
+  EXPECT_NE(value.find("/dev/dax1.0 250.0MiB, owner unknown: not for you"), std::string::npos)
+      << value;
+}
+
 TEST_F(DoctorTest, RdmaPortsAreNamedWithWhatAConnectionNeeds) {
   EXPECT_TRUE(CheckRdma(host_).empty());
   const std::string port = "/sys/class/infiniband/mlx5_0/ports/1/";

@@ -51,6 +51,35 @@ TEST_F(LocalPoolTest, SettingsSurviveAndChangeWhileNothingRuns) {
   EXPECT_EQ(pool->settings().endpoint, endpoint);
 }
 
+TEST_F(LocalPoolTest, TiersSurviveAndSayHowMuchAndWhere) {
+  {
+    auto pool = LocalPool::Create(dir_);
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    EXPECT_TRUE(absl::IsInvalidArgument(pool->Configure({.cxl_per_node = 1 << 20, .port = 0})));
+  }
+  {
+    auto pool = LocalPool::Create(dir_);
+    ASSERT_TRUE(pool.ok()) << pool.status();
+    ASSERT_TRUE(pool->Configure({.nvme_per_node = 64 << 20,
+                                 .cxl_per_node = 32 << 20,
+                                 .cxl_numa_node = 1,
+                                 .port = 0})
+                    .ok());
+  }
+  auto pool = LocalPool::Open(dir_);
+  ASSERT_TRUE(pool.ok()) << pool.status();
+  EXPECT_EQ(pool->settings().nvme_per_node, 64u << 20);
+  EXPECT_EQ(pool->settings().cxl_per_node, 32u << 20);
+  EXPECT_EQ(pool->settings().cxl_numa_node, 1);
+  // What a program before tiers wrote.
+  std::ofstream(dir_ + "/local.yaml")
+      << "endpoint: 127.0.0.1:1\nnodes: 1\nmemory_per_node: 1GiB\nfabric: auto\n";
+  const auto old = LocalPool::Peek(dir_);
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_EQ(old->settings().nvme_per_node, 0u);
+  EXPECT_EQ(old->settings().cxl_numa_node, -1);
+}
+
 TEST_F(LocalPoolTest, ARunningPoolRefusesToBecomeAnotherButGrows) {
   auto pool = LocalPool::Create(dir_);
   ASSERT_TRUE(pool.ok()) << pool.status();
@@ -58,6 +87,8 @@ TEST_F(LocalPoolTest, ARunningPoolRefusesToBecomeAnotherButGrows) {
   Run("controller");
   for (const LocalPoolRequest& request :
        {LocalPoolRequest{.nodes = 1}, LocalPoolRequest{.memory_per_node = 1 << 20},
+        LocalPoolRequest{.nvme_per_node = 1 << 20},
+        LocalPoolRequest{.cxl_per_node = 1 << 20, .cxl_numa_node = 1},
         LocalPoolRequest{.fabric = "stream"}, LocalPoolRequest{.port = 1}}) {
     const absl::Status status = pool->Configure(request);
     EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;

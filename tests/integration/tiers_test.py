@@ -24,8 +24,8 @@ class TiersTest(unittest.TestCase):
     def setUp(self):
         self.pool = Pool(BIN_DIR)
         self.addCleanup(self.pool.__exit__)
-        self.pool.env.update(ENGRAM_CXL_MEMORY="128MiB", ENGRAM_CXL_NUMA_NODE="0", ENGRAM_SLAB_SIZE="2MiB", ENGRAM_HUGE_PAGES="off")
-        self.pool.up("--nodes", 2, "--memory-per-node", "10MiB")
+        self.pool.env.update(ENGRAM_SLAB_SIZE="2MiB", ENGRAM_HUGE_PAGES="off")
+        self.pool.up("--nodes", 2, "--memory-per-node", "10MiB", "--cxl-per-node", "128MiB", "--cxl-numa-node", 0)
         self.spec = self.pool.synthetic(**SPEC)
 
     def load(self, table, *words):

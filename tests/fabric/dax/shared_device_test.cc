@@ -59,6 +59,16 @@ TEST_F(OwnerTest, NothingIsWrittenBeforeTheClaim) {
   EXPECT_EQ(file_.Load(0, kDeviceBytes), before);
 }
 
+TEST_F(OwnerTest, WhoLooksIsToldTheOwnerWithoutTakingIt) {
+  EXPECT_EQ(*DevicePeer::Look(file_.device()), std::nullopt);
+  auto owned = Own(Node("node-a"), 7);
+  auto seen = DevicePeer::Look(file_.device());
+  ASSERT_TRUE(seen.ok() && *seen) << seen.status();
+  EXPECT_EQ((*seen)->Holder(), "node-a@7");
+  EXPECT_NE((*seen)->nonce, 0u);
+  EXPECT_TRUE(owned->Beat().ok()) << "it has lost nothing";
+}
+
 TEST_F(OwnerTest, AnotherNodesDeviceIsRefusedWithItsNameAndIncarnation) {
   Own(Node("node-a"), 7);
   const auto other = OwnedDevice::Open(file_.device(), Node("node-b"));
