@@ -29,6 +29,11 @@ class Machine:
     arguments: tuple = ("-nic", "none")
     limit_seconds: int = 1200
 
+    def memory_bytes(self):
+        """What QEMU takes for it: "2G,maxmem=8G" is 2 GiB."""
+        amount = self.memory.partition(",")[0]
+        return int(amount[:-1]) << {"G": 30, "M": 20}[amount[-1]]
+
 
 class Guest:
     def __init__(self, machine, kernel, initramfs, work, shell=False, skip=""):
@@ -80,6 +85,16 @@ class Guest:
     def lines(self):
         return self.report.read_text(encoding="utf-8", errors="replace").replace("\r", "").splitlines()
 
+    def last_words(self):
+        """What the guest's console and QEMU said last, for a guest that never reached its suite."""
+        out = []
+        for name in ("qemu", "console"):
+            path = self.work / name
+            text = path.read_text(encoding="utf-8", errors="replace").replace("\r", "") if path.exists() else ""
+            if text.strip():
+                out += [f"--- {path}", *text.splitlines()[-20:]]
+        return out
+
     def cases(self):
         """What the guest has reported so far."""
         name = self.machine.suite if not self.machine.role else f"{self.machine.suite}/{self.machine.role}"
@@ -101,6 +116,8 @@ class Guest:
                 finished = True
         if found[-1].seconds < 0:
             found[-1].seconds = 0
+        if boot.outcome == "FAIL":
+            boot.log = self.last_words()
         if not finished and self.process.poll() is not None and found[-1].outcome != "FAIL":
             found.append(Case(name, "power off", detail="the guest ended before its suite did"))
         return found

@@ -50,12 +50,16 @@ def fetch(cache):
 
 
 def _real_package():
-    listed = _run("apt-cache", "depends", PACKAGE)
-    for line in listed.splitlines():
-        word, _, name = line.strip().partition(": ")
-        if word == "Depends" and name.startswith("linux-image-"):
-            return name
-    raise SystemExit(f"./dev vm: apt knows no {PACKAGE}; run apt-get update, with bookworm-security among the sources")
+    """What PACKAGE, which names the newest, depends on. Machines for builds often have no lists of packages yet."""
+    for attempt in range(2):
+        listed = subprocess.run(["apt-cache", "depends", PACKAGE], capture_output=True, text=True).stdout
+        for line in listed.splitlines():
+            word, _, name = line.strip().partition(": ")
+            if word == "Depends" and name.startswith("linux-image-"):
+                return name
+        if attempt == 0:
+            _run("apt-get", "update", "-qq")
+    raise SystemExit(f"./dev vm: apt knows no {PACKAGE}; the packages are those of Debian 12, with bookworm-security among the sources")
 
 
 def _run(*command, cwd=None):

@@ -11,6 +11,8 @@ import kernel
 import suites
 from guest import Guest
 
+SPARE_MEMORY = 512 << 20  # of QEMU itself, and of the files that are devices
+SPARE_DISK = 1 << 30
 PROGRAMS = ["engram-placement", "engram-poolserver", "engramctl", "engram_conformance_test", "engram_vm_reader"]
 
 
@@ -37,13 +39,29 @@ def arguments():
     return wanted
 
 
+def check_host(machines, cache):
+    """Ends with the reason where the guests cannot run: later it would be a guest that never boots."""
+    if shutil.which("qemu-system-x86_64") is None:
+        raise SystemExit("./dev vm: qemu-system-x86_64 is missing; run ./dev install-tools vm")
+    wanted = sum(machine.memory_bytes() for machine in machines) + SPARE_MEMORY
+    lines = pathlib.Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    there = next(int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:"))
+    if there < wanted:
+        raise SystemExit(f"./dev vm: the guests of this suite need {wanted >> 20} MiB of memory, {there >> 20} MiB are available")
+    free = shutil.disk_usage(cache).free
+    if free < SPARE_DISK:
+        raise SystemExit(f"./dev vm: {cache} has {free >> 20} MiB free, the guests need {SPARE_DISK >> 20} MiB")
+
+
 def run_suite(name, work, the_kernel, initramfs, wanted):
     """Starts the suite's guests one after the other, waits for them; their cases."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     guests = []
+    machines = suites.SUITES[name](work)
+    check_host(machines, work)
     try:
-        for machine in suites.SUITES[name](work):
+        for machine in machines:
             folder = work / (machine.role or "guest")
             guests.append(Guest(machine, the_kernel, initramfs, folder, wanted.shell, wanted.skip).start(wanted.shell))
             time.sleep(0.3)  # the first one listens for the second

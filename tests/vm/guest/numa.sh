@@ -9,8 +9,7 @@ make_numa_node() {
 
 # The node itself asks the kernel (move_pages) where each page lies, and refuses to serve from elsewhere.
 node_on_numa() {
-  # Emulated memory is written a word at a time: measuring it at the start would take minutes.
-  start_node $ADDRESS --memory 0 --cxl-memory 64MiB --cxl-numa-node 1 --cxl-read-rate 1GiB --huge-pages off ||
+  start_node $ADDRESS --memory 0 --cxl-memory 64MiB --cxl-numa-node 1 --huge-pages off ||
     refuse "no node" || return 1
   ask dax again 2000 190 || refuse "$(cat /tmp/answer)" || return 1
   grep "loaded.* node 1" /tmp/node.program.log || refuse "the memory is not on node 1" || return 1

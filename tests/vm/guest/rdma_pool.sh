@@ -2,7 +2,7 @@
 . /suites/rdma_device.sh
 
 on_dummy() {
-  load_modules dummy && ip link add eth0 type dummy && make_rdma_device eth0 $ADDRESS
+  load_modules dummy && ip link add eth0 type dummy && make_rdma_device eth0 ${RDMA:-$ADDRESS}
 }
 
 doctor() {
@@ -99,4 +99,15 @@ retired_region() {
     { cat /tmp/retired.log; refuse "the conformance case did not run"; } || return 1
   ask verbs read 256 30 || refuse "the other client, afterwards: $(cat /tmp/answer)" || return 1
   detail "refused by the device; the reader beside it lost nothing"
+}
+
+# The device loses its address and has another one: the node opens an endpoint there, registers its replicas again and
+# tells its readers, who name the device, not an address.
+address_changes() {
+  kill -CONT "$(cat /tmp/node.pid)"
+  ask verbs again 256 60 || refuse "$(cat /tmp/answer)" || return 1
+  ip addr add 10.9.0.1/24 dev eth0 && ip addr del 10.8.0.1/24 dev eth0 || return 1
+  wait_until 60 grep "they are told ofi" /tmp/node.program.log || refuse "the node did not notice" || return 1
+  ask verbs again 2000 120 || refuse "$(cat /tmp/answer)" || return 1
+  detail "the node opened an endpoint at the new one; $(answer rows) rows right, 0 wrong after $(answer ms) ms"
 }
