@@ -17,9 +17,9 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using State = ClientSession::State;
 
-inline ShardKey Shard(std::uint32_t index) { return {TableUid{{1}}, ShardIndex(index)}; }
-inline Grant GrantOf(std::uint32_t index) {
-  return {Shard(index), Tier::kDram, {{0, 0, 64, index}}};
+inline ShardKey HeldShard(std::uint32_t index) { return {TableUid{{1}}, ShardIndex(index)}; }
+inline Grant HeldGrant(std::uint32_t index) {
+  return {HeldShard(index), Tier::kDram, {{0, 0, 64, index}}};
 }
 
 template <class T>
@@ -94,7 +94,7 @@ class ClientSessionTest : public testing::Test {
   void Hold(std::uint32_t shards) {
     GrantUpdate update;
     update.revision = GrantRevision(1);
-    for (std::uint32_t i = 0; i < shards; ++i) update.granted.push_back(GrantOf(i));
+    for (std::uint32_t i = 0; i < shards; ++i) update.granted.push_back(HeldGrant(i));
     Hear(update);
     RoutesChanged(1);
     ASSERT_EQ(session_.applied(), GrantRevision(1));
@@ -103,7 +103,7 @@ class ClientSessionTest : public testing::Test {
                                std::vector<Successor> successors = {}) {
     GrantUpdate update;
     update.revision = GrantRevision(revision);
-    update.withdrawn.push_back({Shard(shard), std::move(successors)});
+    update.withdrawn.push_back({HeldShard(shard), std::move(successors)});
     return Hear(update);
   }
 

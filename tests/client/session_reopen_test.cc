@@ -47,7 +47,7 @@ TEST_F(ClientSessionTest, ANodeThatAnswersAgainIsReadUnderItsNewGrantsOnceTheOld
   EXPECT_EQ(All<session::VoidRoutes>(actions)[0].session, old);
   GrantUpdate update;
   update.revision = GrantRevision(1);
-  update.granted = {GrantOf(0)};
+  update.granted = {HeldGrant(0)};
   EXPECT_TRUE(Feed(session::NodeSaid{reopened, update}).empty()) << "the old grants first";
   Feed(session::RoutesVoided{old, quiescence_.Publish()});
   EXPECT_TRUE(All<session::ReleaseAll>(Feed(session::Timer{})).empty());

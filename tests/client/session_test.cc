@@ -46,7 +46,7 @@ TEST_F(ClientSessionTest, AcknowledgesGrantsOnceTheyAreRouted) {
   Open();
   GrantUpdate update;
   update.revision = GrantRevision(1);
-  update.granted = {GrantOf(0)};
+  update.granted = {HeldGrant(0)};
   const auto actions = Hear(update);
   EXPECT_EQ(All<session::ChangeRoutes>(actions).size(), 1u);
   EXPECT_TRUE(Said<RenewLease>(actions).empty());
@@ -61,7 +61,7 @@ TEST_F(ClientSessionTest, AcknowledgesAWithdrawalOnlyAfterStartedReadsEndedAndTh
   const RouteVersion pass = reader_.Enter();
   auto actions = Withdraw(2, 0);
   ASSERT_EQ(All<session::ChangeRoutes>(actions).size(), 1u);
-  EXPECT_EQ(All<session::ChangeRoutes>(actions)[0].withdrawn, std::vector<ShardKey>{Shard(0)});
+  EXPECT_EQ(All<session::ChangeRoutes>(actions)[0].withdrawn, std::vector<ShardKey>{HeldShard(0)});
   EXPECT_TRUE(RoutesChanged(2).empty());
   now_ += milliseconds(1);
   EXPECT_EQ(session_.NextTimer(), now_);
@@ -81,8 +81,8 @@ TEST_F(ClientSessionTest, AReplacedGrantIsRoutedAtOnceAndTheOldOneGivenBackAfter
   const RouteVersion pass = reader_.Enter();
   GrantUpdate update;
   update.revision = GrantRevision(2);
-  update.granted = {GrantOf(0)};
-  update.withdrawn.push_back({Shard(0), {}});
+  update.granted = {HeldGrant(0)};
+  update.withdrawn.push_back({HeldShard(0), {}});
   update.paths.push_back({4, {}});
   auto actions = Hear(update);
   const auto changes = All<session::ChangeRoutes>(actions);
@@ -95,7 +95,8 @@ TEST_F(ClientSessionTest, AReplacedGrantIsRoutedAtOnceAndTheOldOneGivenBackAfter
   reader_.Exit(pass);
   actions = Feed(session::Timer{});
   ASSERT_EQ(All<session::ReleaseRegions>(actions).size(), 1u);
-  EXPECT_EQ(All<session::ReleaseRegions>(actions)[0].withdrawn, std::vector<ShardKey>{Shard(0)});
+  EXPECT_EQ(All<session::ReleaseRegions>(actions)[0].withdrawn,
+            std::vector<ShardKey>{HeldShard(0)});
   EXPECT_EQ(Said<RenewLease>(Released(2)).size(), 1u);
   EXPECT_EQ(session_.applied(), GrantRevision(2));
   // It is still held.
@@ -140,7 +141,7 @@ TEST_F(ClientSessionTest, ALaterRevisionIsNotAcknowledgedBeforeAnEarlierOne) {
   RoutesChanged(2);
   GrantUpdate update;
   update.revision = GrantRevision(3);
-  update.granted = {GrantOf(5)};
+  update.granted = {HeldGrant(5)};
   EXPECT_EQ(All<session::ChangeRoutes>(Hear(update)).size(), 1u);
   RoutesChanged(3);
   EXPECT_EQ(session_.applied(), GrantRevision(1));
@@ -260,7 +261,7 @@ TEST_F(ClientSessionTest, IgnoresWhatAnEarlierStreamSays) {
   Opened();
   GrantUpdate update;
   update.revision = GrantRevision(1);
-  update.granted = {GrantOf(0)};
+  update.granted = {HeldGrant(0)};
   EXPECT_TRUE(Feed(session::NodeSaid{old, update}).empty());
   EXPECT_TRUE(Feed(session::StreamLost{old, absl::OkStatus()}).empty());
   EXPECT_EQ(session_.state(), State::kOpen);
