@@ -271,7 +271,7 @@ void NodeLoop::Do(ReleaseMemory& action) {
 
 void NodeLoop::Do(ScrubSlice& action) {
   scrub_duty_.Do([this, slice = action, table = tables_.at(action.shard.table)] {
-    Post(SliceScrubbed{slice.shard, Scrub(slice, *table, &scrub_scratch_)});
+    Post(SliceScrubbed{slice.shard, slice.tier, Scrub(slice, *table, &scrub_scratch_)});
   });
 }
 

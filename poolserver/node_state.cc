@@ -343,7 +343,7 @@ void NodeState::On(Instant, const ReplicaHidden& event, Actions& out) {
 void NodeState::On(Instant, const OwnReadFinished& event, Actions& out) {
   const auto it = replicas_.find(event.shard);
   ENGRAM_CHECK(it != replicas_.end());
-  it->second.FinishOwnRead();
+  it->second.FinishOwnRead(event.tier);
   HideIfUnread(it->second, out);
 }
 

@@ -92,10 +92,12 @@ struct ReplicaHidden {
 };
 struct OwnReadFinished {
   ShardKey shard;
+  Tier tier;  // where it was when the read began
 };
 // Answer to ScrubSlice. DataLoss: the bytes are not what was loaded.
 struct SliceScrubbed {
   ShardKey shard;
+  Tier tier;  // the slice's
   absl::Status status;
 };
 // Answer to StartInspection.

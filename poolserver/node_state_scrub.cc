@@ -61,7 +61,7 @@ void NodeState::On(Instant, const SliceScrubbed& event, Actions& out) {
   ENGRAM_CHECK(it != replicas_.end());
   Replica& replica = it->second;
   scrubbing_ = false;
-  replica.FinishOwnRead();
+  replica.FinishOwnRead(event.tier);
   if (!event.status.ok() && replica.step() == Replica::Step::kServing) {
     ++counters_.scrubs_unsound;
     replica.Suspect(event.status);

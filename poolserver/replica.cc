@@ -74,13 +74,13 @@ void Replica::StartCopy(Tier tier) {
   ENGRAM_CHECK(MayCopyTo(tier));
   moving_to_ = tier;
   copying_ = true;
-  ++own_readers_;
+  ++own_readers_[tier_];
 }
 
 void Replica::CopyEnded() {
   ENGRAM_CHECK(copying_);
   copying_ = false;
-  FinishOwnRead();
+  FinishOwnRead(tier_);
 }
 
 void Replica::MoveFailed() {
@@ -136,7 +136,7 @@ bool Replica::MayHide(const Registration& registration) const {
   if (registration.step != Registration::Step::kWaiting || !registration.readers.empty()) {
     return false;
   }
-  return own_readers_ == 0 ||
+  return !own_readers_.contains(registration.tier) ||
          std::any_of(registrations_.begin(), registrations_.end(), [&](const Registration& other) {
            return other.id != registration.id && other.tier == registration.tier &&
                   other.step != Registration::Step::kHiding;
@@ -193,13 +193,14 @@ void Replica::ForgetReaders() {
 
 bool Replica::StartOwnRead() {
   if (step_ != Step::kServing) return false;
-  ++own_readers_;
+  ++own_readers_[tier_];
   return true;
 }
 
-void Replica::FinishOwnRead() {
-  ENGRAM_CHECK(own_readers_ > 0);
-  --own_readers_;
+void Replica::FinishOwnRead(Tier tier) {
+  const auto readers = own_readers_.find(tier);
+  ENGRAM_CHECK(readers != own_readers_.end());
+  if (--readers->second == 0) own_readers_.erase(readers);
 }
 
 }  // namespace engram::poolserver

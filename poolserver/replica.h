@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -107,9 +108,9 @@ class Replica {
   // What SumOf(block_crcs) must be; nothing when that is not known.
   std::optional<std::uint64_t> expected_sum;
 
-  // One more reader of our own. False, and nothing counted, unless kServing.
+  // One more reader of our own, of the memory in tier(). False, and nothing counted, unless kServing.
   bool StartOwnRead();
-  void FinishOwnRead();
+  void FinishOwnRead(Tier tier);
 
  private:
   const Registration* Find(Registration::Step step) const;
@@ -127,7 +128,7 @@ class Replica {
   std::vector<Registration> registrations_;  // oldest first
   std::uint32_t last_registration_ = 0;
   std::vector<Successor> successors_;
-  std::uint32_t own_readers_ = 0;
+  std::map<Tier, std::uint32_t> own_readers_;  // of the memory in each tier
   absl::Status error_;
 };
 

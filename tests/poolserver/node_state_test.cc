@@ -223,7 +223,7 @@ TEST_F(NodeStateTest, TheNodesOwnReadersDelayDeregistration) {
   ASSERT_TRUE(state_.StartOwnRead(Shard(0)));
   EXPECT_TRUE(All<HideReplica>(Retire(0)).empty());
   EXPECT_FALSE(state_.StartOwnRead(Shard(0)));
-  EXPECT_EQ(All<HideReplica>(Feed(OwnReadFinished{Shard(0)})).size(), 1u);
+  EXPECT_EQ(All<HideReplica>(Feed(OwnReadFinished{Shard(0), Tier::kDram})).size(), 1u);
 }
 
 TEST_F(NodeStateTest, ASessionOpenedAfterTheRetirementDoesNotDelayIt) {

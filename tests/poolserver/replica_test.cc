@@ -45,7 +45,7 @@ TEST(Replica, CountsTheNodesOwnReaders) {
   replica.Retire({});
   EXPECT_FALSE(MayHide(replica));
   EXPECT_FALSE(replica.StartOwnRead());
-  replica.FinishOwnRead();
+  replica.FinishOwnRead(Tier::kDram);
   EXPECT_TRUE(MayHide(replica));
 }
 
@@ -116,7 +116,8 @@ TEST(Replica, OwnReadersKeepTheMemoryNotTheKeys) {
   EXPECT_EQ(replica.StartHiding(), std::vector{RegistrationId(1)}) << "the memory stays";
   replica.Exposed(replica.StartRenewal(Tier::kCxl), {});
   EXPECT_FALSE(MayHide(replica)) << "the last registration of the memory that is being read";
-  replica.FinishOwnRead();
+  ASSERT_TRUE(replica.StartOwnRead()) << "of the memory that it is in now";
+  replica.FinishOwnRead(Tier::kDram);
   EXPECT_EQ(replica.StartHiding(), std::vector{RegistrationId(2)});
 }
 

@@ -79,7 +79,7 @@ TEST_F(ScrubbingTest, GoesOverEveryServedShardAgainAndAgainAtItsRate) {
   Serve(1);
   EXPECT_EQ(Next().shard, Shard(0));
   const Instant start = now_;
-  Feed(SliceScrubbed{Shard(0), absl::OkStatus()});
+  Feed(SliceScrubbed{Shard(0), Tier::kDram, absl::OkStatus()});
   std::vector<ShardKey> seen;
   for (int i = 0; i < 4; ++i) {
     const ScrubSlice slice = Next();
@@ -87,7 +87,7 @@ TEST_F(ScrubbingTest, GoesOverEveryServedShardAgainAndAgainAtItsRate) {
     EXPECT_EQ(slice.block_crcs, kScrubCrcs);
     EXPECT_TRUE(All<ScrubSlice>(Feed(Timer{})).empty()) << "one at a time";
     seen.push_back(slice.shard);
-    Feed(SliceScrubbed{slice.shard, absl::OkStatus()});
+    Feed(SliceScrubbed{slice.shard, slice.tier, absl::OkStatus()});
   }
   EXPECT_EQ(seen, (std::vector<ShardKey>{Shard(1), Shard(0), Shard(1), Shard(0)}));
   EXPECT_GE(now_ - start, seconds(1));  // 4 MiB at 2 MiB/s, the first slice at once
@@ -101,7 +101,7 @@ TEST_F(ScrubbingTest, ARetirementWaitsForTheSlice) {
       Feed(ControllerSaid{Command{++commands_, Incarnation(7), FencingToken(3),
                                   RetireReplicas{TableOf(1).uid, {ShardIndex(0)}, {}}}});
   EXPECT_TRUE(All<HideReplica>(retire).empty());
-  EXPECT_EQ(All<HideReplica>(Feed(SliceScrubbed{Shard(0), absl::OkStatus()})).size(), 1u);
+  EXPECT_EQ(All<HideReplica>(Feed(SliceScrubbed{Shard(0), Tier::kDram, absl::OkStatus()})).size(), 1u);
 }
 
 TEST_F(ScrubbingTest, AReplicaThatChangedIsWithdrawnFromItsReaders) {
@@ -112,7 +112,7 @@ TEST_F(ScrubbingTest, AReplicaThatChangedIsWithdrawnFromItsReaders) {
   open.incarnation = Incarnation(7);
   open.tables = {TableOf(1).uid};
   Feed(ClientSaid{StreamId(1), open});
-  const auto actions = Feed(SliceScrubbed{Shard(0), absl::DataLossError("block 3")});
+  const auto actions = Feed(SliceScrubbed{Shard(0), Tier::kDram, absl::DataLossError("block 3")});
   bool told = false;
   for (const SendToClient& send : All<SendToClient>(actions)) {
     const auto* update = std::get_if<GrantUpdate>(&send.message);

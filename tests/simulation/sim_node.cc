@@ -435,7 +435,7 @@ void SimNode::Do(const node::ScrubSlice& action) {
     absl::Status sound = Verify({action.shard, action.tier}, &crcs);
     if (sound.ok() && crcs != action.block_crcs) sound = absl::DataLossError("other bytes");
     cluster_->results.withdrawn += !sound.ok();
-    Feed(node::SliceScrubbed{action.shard, sound});
+    Feed(node::SliceScrubbed{action.shard, action.tier, sound});
   });
 }
 
@@ -528,14 +528,14 @@ void SimNode::ReadOwnMemory() {
   process_.After(cluster_->world->Between(1ms, 1s), [this, key] {
     const auto& [shard, tier] = key;
     const TableRecord& table = life_->tables.at(shard);
-    if (life_->held.at(key).flipped) return Feed(node::OwnReadFinished{shard});
+    if (life_->held.at(key).flipped) return Feed(node::OwnReadFinished{shard, tier});
     const ShardLayout layout(table.spec, table.options);
     std::vector<std::byte> golden(layout.row_bytes());
     GoldenRow(table, layout.Range(shard.shard).first, golden);
     if (std::memcmp(BytesOf(key), golden.data(), golden.size()) != 0) {
       cluster_->world->Fail(process_.name() + " reused memory that it was reading itself");
     }
-    Feed(node::OwnReadFinished{shard});
+    Feed(node::OwnReadFinished{shard, tier});
   });
 }
 
