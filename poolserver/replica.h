@@ -108,7 +108,8 @@ class Replica {
   // What SumOf(block_crcs) must be; nothing when that is not known.
   std::optional<std::uint64_t> expected_sum;
 
-  // One more reader of our own, of the memory in tier(). False, and nothing counted, unless kServing.
+  // One more reader of our own, of the memory in tier(). False, and nothing counted, unless
+  // kServing.
   bool StartOwnRead();
   void FinishOwnRead(Tier tier);
 

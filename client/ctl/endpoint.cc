@@ -17,11 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string EnvironmentOr(const char* name, const std::string& otherwise) {
-  const char* value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? otherwise : value;
-}
-
 // One, or several with commas.
 absl::Status CheckEndpoint(const std::string& endpoints, const std::string& from) {
   const absl::Status good = wire::Controllers::Check(endpoints);
@@ -29,6 +24,11 @@ absl::Status CheckEndpoint(const std::string& endpoints, const std::string& from
 }
 
 }  // namespace
+
+std::string EnvironmentOr(const char* name, const std::string& otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr || *value == '\0' ? otherwise : value;
+}
 
 std::string ContextPath() {
   const std::string config =

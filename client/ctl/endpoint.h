@@ -15,6 +15,9 @@ struct CurrentPool {
   std::string data_dir;  // of a local pool on this host; else empty
 };
 
+// The variable's value; `otherwise` if it is not set or empty.
+std::string EnvironmentOr(const char* name, const std::string& otherwise);
+
 std::string ContextPath();
 // NotFound: there is no context. InvalidArgument: the file does not parse (names it).
 absl::StatusOr<CurrentPool> ReadContext();

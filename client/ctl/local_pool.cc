@@ -15,6 +15,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "client/ctl/endpoint.h"
 #include "engram/settings/units.h"
 #include "engram/table_spec.h"
 

@@ -101,7 +101,8 @@ TEST_F(ScrubbingTest, ARetirementWaitsForTheSlice) {
       Feed(ControllerSaid{Command{++commands_, Incarnation(7), FencingToken(3),
                                   RetireReplicas{TableOf(1).uid, {ShardIndex(0)}, {}}}});
   EXPECT_TRUE(All<HideReplica>(retire).empty());
-  EXPECT_EQ(All<HideReplica>(Feed(SliceScrubbed{Shard(0), Tier::kDram, absl::OkStatus()})).size(), 1u);
+  EXPECT_EQ(All<HideReplica>(Feed(SliceScrubbed{Shard(0), Tier::kDram, absl::OkStatus()})).size(),
+            1u);
 }
 
 TEST_F(ScrubbingTest, AReplicaThatChangedIsWithdrawnFromItsReaders) {
