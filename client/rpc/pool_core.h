@@ -107,6 +107,7 @@ class PoolCore {
   void Carry(const NodeId& node, session::Action& action);
   void OpenStream(const NodeId& node, const session::OpenStream& open);
   void CheckSuccessors();
+  bool Answers(const NodeId& node) const;
   void UpdateIncomplete();
   bool IsReadable(const NodeId& node) const;
   std::vector<ReachedNode> ListNodes() const;

@@ -262,6 +262,15 @@ bool PoolCore::IsReadable(const NodeId& node) const {
          keeper_->Granted(node);
 }
 
+// A node that answers is there, even if the map does not know yet: its grants are about to come.
+bool PoolCore::Answers(const NodeId& node) const {
+  const auto found = nodes_.find(node);
+  if (found == nodes_.end()) return false;
+  const ClientSession& session = *found->second.session;
+  return session.state() == ClientSession::State::kVoiding ||
+         (session.state() == ClientSession::State::kOpen && !session.cut());
+}
+
 // Readers wait for shards of nodes that are there but not open yet, or not any more; they fail at
 // once when the map says that a node is gone.
 void PoolCore::UpdateIncomplete() {
@@ -271,7 +280,7 @@ void PoolCore::UpdateIncomplete() {
         map->epoch().value() == 0 ||
         std::any_of(table.nodes.begin(), table.nodes.end(), [&](const NodeId& id) {
           const MapNode* node = map->FindNode(id);
-          return node != nullptr && node->alive &&
+          return node != nullptr && (node->alive || Answers(id)) &&
                  (!IsReadable(id) || nodes_.at(id).session->cut());
         });
     keeper_->SetIncomplete(board, incomplete);
