@@ -220,10 +220,12 @@ def judge(replicas):
             problems.append(f"{replica.name} read {final['rows_wrong']} wrong rows")
         if final["rows_verified"] != final["rows_ok"] or final["rows_ok"] == 0:
             problems.append(f"{replica.name} verified {final['rows_verified']} of {final['rows_ok']} rows")
-        if final["rows_failed"] == 0:
-            problems.append(f"{replica.name} saw no failure although a node was killed")
         if 0 <= final["seconds_since_last_failure"] < 1:
             problems.append(f"{replica.name} still failed to read rows at the end")
+    # One that reads over `mapped` may not notice: the memory of a dead node is as good as its lease, and that may outlast
+    # the repair.
+    if not any(replica.final and replica.final["rows_failed"] for replica in replicas):
+        problems.append("no replica saw a failure although a node was killed")
     return problems
 
 
