@@ -1,8 +1,11 @@
 // `explain table NAME@VERSION --tokens ...`: ids -> compressed -> rolling -> rows -> shards ->
 // the paths by which this host would read them, for the last token.
+#include <algorithm>
+#include <chrono>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -15,10 +18,13 @@
 #include "client/ctl/outcome.h"
 #include "client/ctl/printer.h"
 #include "client/ctl/verbs.h"
+#include "engram/clock.h"
 #include "engram/shard_layout.h"
 
 namespace engram::ctl {
 namespace {
+
+constexpr Duration kOtherNodes = std::chrono::seconds(5);
 
 struct ExplainOptions {
   std::string noun, name, tokens, fabric;
@@ -68,6 +74,20 @@ absl::StatusOr<Explanation> Explain(const PoolStub& pool, const TableRecord& tab
   return explanation;
 }
 
+// A table opens with the first nodes that have all of it; the others answer or fail a moment later.
+void AwaitNodes(const client::Pool& pool) {
+  const Clock& clock = SystemClock::Get();
+  const Instant limit = clock.Now() + kOtherNodes;
+  const auto settled = [](const client::ReachedNode& node) {
+    return node.open || !node.last_error.ok();
+  };
+  while (clock.Now() < limit) {
+    const std::vector<client::ReachedNode> nodes = pool.Nodes();
+    if (std::all_of(nodes.begin(), nodes.end(), settled)) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
 // Opens the table as a replica on this host would; a pool that cannot be read now is explained
 // without paths.
 void AddPaths(const Invocation& invocation, const TableName& name, const std::string& fabric,
@@ -75,6 +95,7 @@ void AddPaths(const Invocation& invocation, const TableName& name, const std::st
   const auto opened = OpenForReading(invocation, name, fabric);
   explanation.readable = opened.status();
   if (!opened.ok()) return;
+  AwaitNodes(*opened->pool);
   for (RowPlace& place : explanation.places) place.paths = opened->table->RoutesOf(place.row);
 }
 
