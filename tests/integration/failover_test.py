@@ -137,6 +137,8 @@ class FailoverTest(unittest.TestCase):
         self.processes[second].send_signal(signal.SIGSTOP)
         self.processes.pop(first)
         third = self.await_leader(other_than=second)
+        # Nodes hold on to the stopped one until keep-alive gives it up, and may be dead to the new one meanwhile.
+        self.assertTrue(wait_until(lambda: all(f"node {node} joined" in self.log(third) for node in ("n1", "n2")), 60), self.logs())
         self.load("after-the-stop@1")
         self.processes[second].send_signal(signal.SIGCONT)
         self.assertTrue(wait_until(lambda: "acts as leader no more" in self.log(second)), self.logs())
