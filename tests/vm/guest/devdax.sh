@@ -58,8 +58,8 @@ second_owner() {
 }
 
 what_cannot_work() {
-  refused "is more than" --cxl-devices $DEVICE --cxl-memory 8GiB || return 1
-  refused "not a DAX device" --cxl-devices /dev/null || return 1
+  refused "is more than" --node-id node-b --cxl-devices $DEVICE --cxl-memory 8GiB || return 1
+  refused "not a DAX device" --node-id node-b --cxl-devices /dev/null || return 1
   detail "too small a device and what is no DAX device refused with the reason"
 }
 
