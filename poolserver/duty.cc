@@ -37,7 +37,8 @@ void StandBehindReads() {
   SchedulingOfThread wanted;
   wanted.nice = std::max(kNice, getpriority(PRIO_PROCESS, 0));
   wanted.slice_ns = kSliceNs;
-  syscall(SYS_sched_setattr, 0, &wanted, 0);
+  if (syscall(SYS_sched_setattr, 0, &wanted, 0) == 0) return;
+  setpriority(PRIO_PROCESS, 0, wanted.nice);  // a sandbox may refuse the other call
 }
 
 Duty::Duty(const std::string& name) : thread_([this] { Run(); }) {
