@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "client/session.h"
+#include "tests/actions_of.h"
 
 namespace engram::client {
 
@@ -20,15 +21,6 @@ using State = ClientSession::State;
 inline ShardKey HeldShard(std::uint32_t index) { return {TableUid{{1}}, ShardIndex(index)}; }
 inline Grant HeldGrant(std::uint32_t index) {
   return {HeldShard(index), Tier::kDram, {{0, 0, 64, index}}};
-}
-
-template <class T>
-std::vector<T> All(const std::vector<Action>& actions) {
-  std::vector<T> out;
-  for (const Action& action : actions) {
-    if (const T* found = std::get_if<T>(&action)) out.push_back(*found);
-  }
-  return out;
 }
 
 template <class T>

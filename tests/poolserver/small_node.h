@@ -4,10 +4,10 @@
 
 #include <cstdint>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "poolserver/node_state.h"
+#include "tests/actions_of.h"
 
 namespace engram::poolserver {
 
@@ -33,15 +33,6 @@ inline NodeOptions SmallNode() {
 
 inline ShardKey Shard(std::uint32_t index, std::uint8_t table = 1) {
   return {TableOf(table).uid, ShardIndex(index)};
-}
-
-template <class T>
-std::vector<T> All(const std::vector<Action>& actions) {
-  std::vector<T> out;
-  for (const Action& action : actions) {
-    if (const T* found = std::get_if<T>(&action)) out.push_back(*found);
-  }
-  return out;
 }
 
 }  // namespace engram::poolserver
