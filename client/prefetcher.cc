@@ -328,6 +328,7 @@ bool Prefetcher::StartWhole(std::uint32_t index) {
   request.deadline = work.deadline;
   request.lane = LaneOf(work.kind);
   request.destination = work.destination;
+  if (count > 0) request.needed_by = work.layers[layers[0]].needed_by;
   const RowReader::Slot slot = reader_->Start(request);
   ENGRAM_CHECK(slot >= 0);
   for (std::uint32_t i = 0; i < work.layer_count; ++i) work.layers[i].next = work.layers[i].units;
@@ -388,6 +389,7 @@ bool Prefetcher::StartSlice(std::uint32_t index, std::uint32_t number) {
   request.deadline = work.deadline;
   request.lane = LaneOf(work.kind);
   request.destination = work.destination;
+  request.needed_by = layer.needed_by;
   const RowReader::Slot slot = reader_->Start(request);
   if (slot < 0) return false;
   layer.next += count;

@@ -2,9 +2,10 @@
 // queue. Included by the row_*.cc files only. Thread-confined: call from the owner thread only.
 //
 // A row's way: kQueued -> kInFlight -> kLanded -> delivered, with kQueued again at each retry;
-// kSkipped, kCopy, kCached and kFailed need no (further) read; kJoined waits for another request's
-// read and is kLanded or kQueued then. `Part::open` counts the rows of a part that are kQueued,
-// kInFlight or kJoined; a part settles when it reaches 0.
+// kSkipped, kCopy, kCached and kFailed need no (further) read; kJoined waits for a read of another
+// request and is kLanded or kQueued then, or for one of another process and is kCached or kQueued.
+// `Part::open` counts the rows of a part that are kQueued, kInFlight or kJoined; a part settles
+// when it reaches 0.
 #pragma once
 
 #include <array>
@@ -40,6 +41,9 @@ inline constexpr std::uint32_t kFirstMessage = 128;  // of a request: the node i
 inline constexpr std::size_t kMaxSortedGroups = 4096;
 inline constexpr Duration kFirstBackoff = std::chrono::milliseconds(1);
 inline constexpr unsigned kMaxBackoffShift = 5;
+// For rows that another process of the host reads: about as long as a read takes, and a fraction.
+inline constexpr Duration kMostAwait = std::chrono::milliseconds(1);
+inline constexpr Duration kLookEvery = std::chrono::microseconds(20);
 
 struct RowReader::Row {
   RowId id;
@@ -116,6 +120,10 @@ struct RowReader::Request {
   };
   std::vector<CacheMiss> fills;
   std::uint32_t fill_count = 0;
+  // Those of `fills` that another process reads, until when that is waited for, and the next look.
+  std::vector<std::uint32_t> awaited;
+  std::uint32_t awaited_count = 0;
+  Instant await_until, look_at;
 
   // Where seals land, then, where a fabric needs registered memory or rows may be split, where rows
   // land.

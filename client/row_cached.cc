@@ -1,6 +1,8 @@
 // RowReader: rows that the cache has, and rows that it is given. Mapped rows are left out: reading
 // one costs no more than looking it up.
 #include <algorithm>
+#include <array>
+#include <utility>
 
 #include "client/read_request.h"
 #include "client/row_lookups.h"
@@ -55,8 +57,15 @@ std::uint32_t RowReader::LookUp(Request& request, Part& part, std::uint32_t kept
       hits += rows;
       continue;
     }
+    const std::uint32_t fill = request.fill_count++;
+    request.fills[fill] = {probe.hash, position, rows};
+    if (probe.elsewhere && request.started < request.await_until) {
+      for (std::uint32_t row = 0; row < rows; ++row)
+        request.rows[position + row].state = RowState::kJoined;
+      request.awaited[request.awaited_count++] = fill;
+      continue;
+    }
     for (std::uint32_t row = 0; row < rows; ++row) request.order[kept++] = position + row;
-    request.fills[request.fill_count++] = {probe.hash, position, rows};
     misses += rows;
   }
   lookups.count = 0;
@@ -66,21 +75,74 @@ std::uint32_t RowReader::LookUp(Request& request, Part& part, std::uint32_t kept
   return kept;
 }
 
+// Whether what other processes read has come. What does not come, or not soon, is read.
+void RowReader::LookAgain(Request& request, Instant now) {
+  request.look_at = now + kLookEvery;
+  const bool patient = now < request.await_until;
+  const std::uint32_t count = request.awaited_count;
+  std::uint32_t kept = 0;
+  for (std::uint32_t at = 0; at < count;) {
+    const std::uint32_t some = std::min(count - at, Lookups::kMost);
+    kept = TakeAwaited(request, {&request.awaited[at], some}, patient, kept);
+    at += some;
+  }
+  request.awaited_count = kept;
+  for (std::uint32_t i = 0; i < request.part_count && request.parts_open > 0; ++i) {
+    if (request.parts[i].open == 0) Settle(request, request.parts[i]);
+  }
+}
+
+// Those that are waited for longer go to awaited[kept] and on; returns the new `kept`.
+// REQUIRES: at most Lookups::kMost of them.
+std::uint32_t RowReader::TakeAwaited(Request& request, std::span<const std::uint32_t> fills,
+                                     bool patient, std::uint32_t kept) {
+  Lookups& lookups = *lookups_;
+  std::array<std::uint32_t, Lookups::kMost> looked_up;
+  for (const std::uint32_t fill : fills) {
+    const Request::CacheMiss& miss = request.fills[fill];
+    const Row* rows = &request.rows[miss.position];
+    if (rows->state != RowState::kJoined) continue;  // cancelled, or late and read by now
+    looked_up[lookups.count] = fill;
+    lookups.Add(miss.position, {rows, miss.rows});
+  }
+  const std::uint32_t count = std::exchange(lookups.count, 0);
+  options_.cache->Read({lookups.probes.data(), count}, UseOf(request.lane));
+  for (std::uint32_t i = 0; i < count; ++i) {
+    const CacheProbe& probe = lookups.probes[i];
+    if (probe.elsewhere && patient) {
+      request.awaited[kept++] = looked_up[i];
+      continue;
+    }
+    const std::uint32_t position = lookups.positions[i];
+    const auto rows = static_cast<std::uint32_t>(probe.ids.size());
+    (probe.hit ? counters_.cache_hits : counters_.cache_misses).Add(rows);
+    if (probe.hit) request.parts[request.rows[position].part].open -= rows;
+    for (std::uint32_t row = position; row < position + rows; ++row) {
+      request.rows[row].state = probe.hit ? RowState::kCached : RowState::kQueued;
+      if (!probe.hit) request.retry[request.retry_count++] = row;
+    }
+  }
+  return kept;
+}
+
 // The part is judged and about to be reported. What was not delivered whole is not kept, nor
-// anything of a part that was cancelled or ran out of time.
+// anything of a part that was cancelled or ran out of time; others may read it.
 void RowReader::FillCache(Request& request, Part& part) {
-  if (Ending(request, part) != ReadStatus::kOk) return;
+  const bool over = Ending(request, part) != ReadStatus::kOk;
   Lookups& lookups = *lookups_;
   for (std::uint32_t at = part.fill_begin; at < part.fill_end; ++at) {
     const Request::CacheMiss& miss = request.fills[at];
     const Row* rows = &request.rows[miss.position];
-    bool landed = true;
+    bool landed = !over;
     for (std::uint32_t i = 0; i < miss.rows; ++i) {
       landed &= rows[i].state == RowState::kLanded;
       lookups.ids[i] = rows[i].id;
       lookups.from[i] = rows[i].out;
     }
-    if (!landed) continue;
+    if (!landed) {
+      options_.cache->Unread(miss.hash);
+      continue;
+    }
     options_.cache->Fill({{lookups.ids.data(), miss.rows}, lookups.from.data(), miss.hash},
                          UseOf(request.lane));
   }

@@ -109,7 +109,10 @@ absl::Status RowReader::OpenSlots() {
     request->order.resize(rows);
     request->retry.resize(rows);
     if (!flying_.empty()) request->joined.resize(rows);
-    if (options_.cache != nullptr) request->fills.resize(rows);
+    if (options_.cache != nullptr) {
+      request->fills.resize(rows);
+      request->awaited.resize(rows);
+    }
     request->failure.node.name.reserve(255);
     const bool stages = needs_registration_ || options_.split_rows;
     const std::size_t staged = stages ? rows * row_bytes_ : 0;
@@ -153,7 +156,10 @@ RowReader::Slot RowReader::Start(const ReadRequest& from) {
   request.part_count = request.parts_open = static_cast<std::uint32_t>(from.parts.size());
   request.row_count = request.in_flight = request.failed = 0;
   request.order_count = request.cursor = request.retry_count = request.unchecked.count = 0;
-  request.joined_count = request.fill_count = 0;
+  request.joined_count = request.fill_count = request.awaited_count = 0;
+  const Duration left = std::min(from.deadline, from.needed_by) - request.started;
+  request.await_until = request.started + std::min(kMostAwait, left / 2);
+  request.look_at = request.started + kLookEvery;
   request.failure.status = ReadStatus::kOk;
   request.failure.node.name.clear();
   request.pass = passes_.Enter();
@@ -164,17 +170,20 @@ RowReader::Slot RowReader::Start(const ReadRequest& from) {
   });
 
   request.in_part_order = true;
+  // Where reads are plain loads, the first part is there before the next one's rows are looked up.
+  const bool first_alone = !request.sends_messages && groups.size() == 1 && request.part_count > 1;
   for (std::uint32_t i = 0; i < request.part_count; ++i) {
     request.parts[i] = Part();
     Resolve(request, request.parts[i], from.parts[i]);
     request.parts[i].order_end = request.order_count;
+    if (i == 0 && first_alone) Submit(request);
   }
   SortByGroup(request);
   for (std::uint32_t i = 0; i < request.part_count; ++i) {
     if (request.parts[i].open == 0) Settle(request, request.parts[i]);
   }
   if (request.part_count == 0) Finish(request, request.started);
-  Submit(request);
+  if (!first_alone) Submit(request);
   return static_cast<Slot>(request.slot);
 }
 
@@ -215,6 +224,7 @@ void RowReader::KeepTime(Request& request, Instant now) {
     request.failed_over = true;
     FlushPeers(request, /*only_replicated=*/true);
   }
+  if (request.awaited_count > 0 && now >= request.look_at) LookAgain(request, now);
   if (request.retry_count > 0 && request.cursor == request.order_count && now >= request.retry_at)
     Reroute(request, now);
 }
@@ -277,6 +287,7 @@ bool RowReader::Arm(Instant now, Nap* nap) {
     until = std::min(until, request->deadline);
     if (!request->failed_over && request->in_flight > 0)
       until = std::min(until, request->failover_at);
+    if (request->awaited_count > 0) until = std::min(until, request->look_at);
     if (request->retry_count > 0 && request->cursor == request->order_count)
       until = std::min(until, std::max(request->retry_at, now + kFirstBackoff));
   }

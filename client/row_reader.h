@@ -88,6 +88,9 @@ struct ReadRequest {
   // Covers every part's output: rows land in place on every fabric. Null: fabrics that need
   // registered memory land in the reader's own, and rows are copied from there.
   const Destination* destination = nullptr;
+  // When the first of its rows are needed: rows that another process of the host reads are not
+  // waited for much longer than half the time until then.
+  Instant needed_by = Instant::max();
 };
 
 enum class PartState : std::uint8_t {
@@ -240,6 +243,9 @@ class RowReader {
   void TakeCached(Request& request, Part& part, std::uint32_t ngram_rows,
                   std::uint32_t order_begin);
   std::uint32_t LookUp(Request& request, Part& part, std::uint32_t kept);
+  void LookAgain(Request& request, Instant now);
+  std::uint32_t TakeAwaited(Request& request, std::span<const std::uint32_t> fills, bool patient,
+                            std::uint32_t kept);
   void FillCache(Request& request, Part& part);
   void CountCache();
 

@@ -95,7 +95,7 @@ void HostCache::ReadOne(CacheProbe& probe, CacheUse use) {
   const std::uint64_t number = SetOf(probe.hash);
   HostSet& set = Set(number);
   std::uint32_t tag = HostSet::TagOf(probe.hash);
-  probe.hit = false;
+  probe.hit = probe.elsewhere = false;
   for (std::uint32_t way = 0; way < HostSet::kWays && !probe.hit; ++way) {
     if (set.tags[way].load(std::memory_order_acquire) != tag) continue;
     HostSlot slot = SlotOf(number, way);
@@ -115,13 +115,33 @@ void HostCache::ReadOne(CacheProbe& probe, CacheUse use) {
   }
 }
 
+void HostCache::Missed(CacheProbe& probe, const HostReadings::Reader& reader) {
+  HostReadings& readings = Set(SetOf(probe.hash)).readings;
+  const std::uint32_t tag = HostSet::TagOf(probe.hash);
+  probe.elsewhere = !readings.Begin(tag, reader);
+  if (probe.elsewhere || WayOf(probe.hash, probe.ids) == HostSet::kNoWay) return;
+  // It came between the look and the claim.
+  readings.End(tag, reader.owner);
+  ReadOne(probe, reader.use);
+}
+
+void HostCache::Unread(std::uint64_t hash) {
+  Set(SetOf(hash)).readings.End(HostSet::TagOf(hash), segment_->owner());
+}
+
 void HostCache::Read(std::span<CacheProbe> probes, CacheUse use) {
   for (std::size_t at = 0; at < probes.size(); at += kBatch) {
     const auto batch = probes.subspan(at, std::min(kBatch, probes.size() - at));
     for (const CacheProbe& probe : batch)
       fabric::PrefetchBytes(reinterpret_cast<const std::byte*>(&Set(SetOf(probe.hash))), 64);
     for (const CacheProbe& probe : batch) Prefetch(probe.hash);
-    for (CacheProbe& probe : batch) ReadOne(probe, use);
+    HostReadings::Reader reader{segment_->owner(), use, {}};
+    for (CacheProbe& probe : batch) {
+      ReadOne(probe, use);
+      if (probe.hit) continue;
+      if (reader.now == Instant()) reader.now = clock_.Now();
+      Missed(probe, reader);
+    }
   }
 }
 
@@ -149,10 +169,14 @@ bool HostCache::Keep(const CacheFill& unit, HostSet::Part part) {
 }
 
 void HostCache::Fill(const CacheFill& unit, CacheUse use) {
-  if (unit.ids.size() > unit_rows_ || WayOf(unit.hash, unit.ids) != HostSet::kNoWay) return;
-  HostSet& set = Set(SetOf(unit.hash));
-  const bool back = use == CacheUse::kStep && set.TakeGhost(HostSet::TagOf(unit.hash));
-  Keep(unit, use == CacheUse::kBulk ? HostSet::kBulk : back ? HostSet::kMain : HostSet::kProbation);
+  if (unit.ids.size() <= unit_rows_ && WayOf(unit.hash, unit.ids) == HostSet::kNoWay) {
+    HostSet& set = Set(SetOf(unit.hash));
+    const bool back = use == CacheUse::kStep && set.TakeGhost(HostSet::TagOf(unit.hash));
+    Keep(unit, use == CacheUse::kBulk ? HostSet::kBulk
+               : back                 ? HostSet::kMain
+                                      : HostSet::kProbation);
+  }
+  Unread(unit.hash);
 }
 
 bool HostCache::Pin(const CacheFill& unit) {

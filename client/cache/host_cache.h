@@ -1,7 +1,7 @@
-// The row cache that the processes of a host share: a row that one of them read is read by none of
-// the others. Only for sealed tables: what comes out of memory that others write is believed by its
-// seals alone (client/cache/host_slot.h). A process that is stopped or killed at any point harms
-// nobody.
+// The row cache that the processes of a host share: a row that one of them read, or reads now, is
+// read by none of the others. Only for sealed tables: what comes out of memory that others write is
+// believed by its seals alone (client/cache/host_slot.h). A process that is stopped or killed at
+// any point harms nobody.
 //
 // Sets of 16 places (client/cache/host_set.h) in a segment in /dev/shm
 // (client/cache/host_segment.h). After Open nothing here allocates, locks, logs or calls the
@@ -40,6 +40,7 @@ class HostCache final : public RowCache {
   static absl::StatusOr<std::unique_ptr<HostCache>> Open(const Options& options);
 
   void Read(std::span<CacheProbe> probes, CacheUse use) override;
+  void Unread(std::uint64_t hash) override;
   void Fill(const CacheFill& unit, CacheUse use) override;
   bool Pin(const CacheFill& unit) override;
   bool Has(std::span<const RowId> ids) const override;
@@ -58,6 +59,7 @@ class HostCache final : public RowCache {
   std::uint32_t WayOf(std::uint64_t hash, std::span<const RowId> ids) const;
   void Prefetch(std::uint64_t hash) const;
   void ReadOne(CacheProbe& probe, CacheUse use);
+  void Missed(CacheProbe& probe, const HostReadings::Reader& reader);
   bool Keep(const CacheFill& unit, HostSet::Part part);
 
   const HostSlotShape shape_;

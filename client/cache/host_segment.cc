@@ -20,7 +20,7 @@ namespace engram::client {
 namespace {
 
 constexpr std::uint64_t kMagic = 0x48434d4152474e45;  // "ENGRAMCH"
-constexpr std::uint32_t kFormat = 1;
+constexpr std::uint32_t kFormat = 2;
 constexpr std::uint64_t kHeaderBytes = 4096;
 constexpr int kTries = 200;  // of 5 ms each
 

@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 
+#include "client/cache/host_readings.h"
 #include "client/cache/row_cache.h"
 
 namespace engram::client {
@@ -26,6 +27,7 @@ struct HostSet {
   Word states[kWays];  // uses (2 bits), part (2 bits), age
   Word ghosts[kGhosts];
   Word clock, next_ghost;
+  HostReadings readings;
 
   static std::uint32_t TagOf(std::uint64_t hash) { return static_cast<std::uint32_t>(hash) | 1; }
 
@@ -44,6 +46,6 @@ struct HostSet {
   std::uint32_t Oldest(Part part) const;
   Part VictimPart(Part wanted) const;
 };
-static_assert(sizeof(HostSet) == 256);
+static_assert(sizeof(HostSet) == 320);
 
 }  // namespace engram::client

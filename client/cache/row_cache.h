@@ -35,6 +35,7 @@ struct CacheProbe {
   std::byte* const* out = nullptr;  // one place a row
   std::uint64_t hash = 0;           // HashOf(ids)
   bool hit = false;                 // set by Read: every row was written to its place
+  bool elsewhere = false;           // set by Read: no hit, but another process reads it now
 };
 
 // One unit that was delivered: its seals, where the table has any, were checked.
@@ -60,8 +61,11 @@ class RowCache {
   RowCache& operator=(const RowCache&) = delete;
 
   // Looks all of them up, many at a time so that the cache misses of the processor overlap. The
-  // places of a unit that is not a hit hold anything. REQUIRES: at most unit_rows() ids each.
+  // places of a unit that is not a hit hold anything. What is neither a hit nor elsewhere the
+  // caller is taken to read, until Fill or Unread. REQUIRES: at most unit_rows() ids each.
   virtual void Read(std::span<CacheProbe> probes, CacheUse use) = 0;
+  // The caller did not read the unit after all.
+  virtual void Unread(std::uint64_t hash) { static_cast<void>(hash); }
   // Takes a copy; nothing happens when the unit is there already. A unit that stays whatever comes
   // is pinned; at most a part of the cache is.
   virtual void Fill(const CacheFill& unit, CacheUse use) = 0;

@@ -95,6 +95,11 @@ class LocalPoolTest(unittest.TestCase):
         by_tokens = pool.json("read", "table", "small@1", "--tokens", "22898,19737,270", "--layer", "14")
         wanted = [row["rowOfLayer"] for row in explained["rows"] if row["layer"] == 14]
         self.assertEqual([row["row"] for row in by_tokens["rows"]], wanted)
+        of_the_first = pool.json("read", "table", "small@1", "--tokens", "22898,19737,270", "--layer", "14", "--position", "0")
+        alone = pool.json("read", "table", "small@1", "--tokens", "22898", "--layer", "14")
+        self.assertEqual(of_the_first["rows"], alone["rows"])
+        npy = pool.run("read", "table", "small@1", "--rows", "0,5", "-o", "npy", text=False).stdout
+        self.assertEqual((npy[:6], npy[-2 * 264:]), (b"\x93NUMPY", synthetic_row(7, 0, 264) + synthetic_row(7, 5, 264)))
         out_of_range = pool.run("read", "table", "small@1", "--rows", "99999999")
         self.assertEqual(out_of_range.returncode, 2, out_of_range.stderr)
         self.assertIn("99999999", out_of_range.stderr)

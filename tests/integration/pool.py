@@ -74,7 +74,11 @@ def stopped(pids):
 
 
 def thread_stats(pid):
-    return [path.read_text(encoding="ascii") for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat")]
+    stats = []
+    for path in pathlib.Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # a thread that ended meanwhile
+            stats.append(path.read_text(encoding="ascii"))
+    return stats
 
 
 def alive(pid):

@@ -30,10 +30,11 @@ def vocabulary(size):
 class Checkpoint:
     """One checkpoint directory and the packed rows [layer][row] that a pool must serve from it.
 
-    prefix: before every tensor name; nested: geometry under text_config; files: how many safetensors files (1: no index).
+    prefix: before every tensor name; nested: geometry under text_config; files: how many safetensors files (1: no index);
+    names: of tensors that have another name in the files.
     """
 
-    def __init__(self, path, *, layers, max_order, heads, head_dim, vocab_size, raw_vocab, prefix, nested, files, seed):
+    def __init__(self, path, *, layers, max_order, heads, head_dim, vocab_size, raw_vocab, prefix, nested, files, seed, names=None):
         self.path, self.prefix = path, prefix
         added = ["<|begin|>", "<|pad|>", "<\uff5cend\u2581of\u2581text\uff5c>"]
         tokens = vocabulary(raw_vocab - len(added)) + added
@@ -49,7 +50,7 @@ class Checkpoint:
             self.rows[layer] = np.concatenate([weight, scale], axis=1)
             tensors[f"layers.{layer}.engram.embed.weight"] = ("float8_e4m3fn", weight)
             tensors[f"layers.{layer}.engram.embed.scale"] = ("float8_e8m0fnu", scale)
-        self._write_tensors(tensors, files)
+        self._write_tensors({(names or {}).get(name, name): tensor for name, tensor in tensors.items()}, files)
 
     def _write_config(self, nested, head_dim):
         model = self.model

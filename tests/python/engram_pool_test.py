@@ -3,6 +3,7 @@
 usage: engram_pool_test.py BIN_DIR [unittest options]
 """
 import ctypes
+import json
 import os
 import pathlib
 import signal
@@ -72,6 +73,10 @@ class WheelTest(package_test.WheelTest):
     pass
 
 
+class TypesTest(package_test.TypesTest):
+    pass
+
+
 class LifetimeTest(package_test.LifetimeTest):
     pass
 
@@ -82,6 +87,22 @@ class ReadTest(unittest.TestCase):
             verified = POOL.ok("verify", "table", name, "--checkpoint", checkpoint.path)
             self.assertIn(" 0 wrong", verified)
             self.assertIn("recomputed: equal", verified)
+
+    def test_tensors_of_other_names_are_found_through_a_name_map(self):
+        names = {"layers.1.engram.embed.scale": "odd_scales", "layers.1.engram.embed.weight": "odd_values"}
+        odd = Checkpoint(POOL.path / "odd", layers=[1], max_order=2, heads=2, head_dim=64, vocab_size=300, raw_vocab=2000, prefix="",
+                         nested=False, files=2, seed=7, names=names)
+        load = ("load", "table", "odd@1", "--checkpoint", odd.path, "--wait", "--timeout", "60s")
+        refused = POOL.run(*load)
+        self.assertNotEqual(refused.returncode, 0)
+        self.assertIn("layers.1.engram.embed.", refused.stderr)
+        (POOL.path / "names.json").write_text(json.dumps(names))
+        POOL.ok(*load, "--name-map", POOL.path / "names.json")
+        self.assertIn(" 0 wrong", POOL.ok("verify", "table", "odd@1", "--checkpoint", odd.path))
+        with engram_pool.connect(ENDPOINT) as pool:
+            rows = np.arange(odd.model.rows(1))
+            np.testing.assert_array_equal(pool.table("odd@1").read_rows(rows, timeout=60), odd.whole_table())
+        POOL.ok("delete", "table", "odd@1", "--yes")
 
     def test_the_table_describes_itself_as_the_checkpoint_does(self):
         with engram_pool.connect(ENDPOINT) as pool:
@@ -99,7 +120,7 @@ class ReadTest(unittest.TestCase):
                 tokens = trace(name, 1000, count)
                 addresses = WIDE.model.addresses(tokens)
                 np.testing.assert_array_equal(table.addresses(tokens), addresses)
-                np.testing.assert_array_equal(table.read(tokens, timeout=20), WIDE.expected(addresses))
+                np.testing.assert_array_equal(table.read(tokens, timeout=60), WIDE.expected(addresses))
             stats = table.stats()
             self.assertEqual(stats["rows_ok"], 3 * count * 48)
             over = {f: stats["rows_" + f] for f in ("mapped", "stream", "ofi")}
@@ -132,7 +153,7 @@ class ReadTest(unittest.TestCase):
         with engram_pool.connect(ENDPOINT) as pool:
             table = pool.table("narrow@2")
             self.assertEqual((table.row_bytes, table.lookback), (99, 2))
-            np.testing.assert_array_equal(table.read(tokens), NARROW.expected(NARROW.model.addresses(tokens)))
+            np.testing.assert_array_equal(table.read(tokens, timeout=60), NARROW.expected(NARROW.model.addresses(tokens)))
 
     def test_a_chunk_with_its_look_back_reads_as_the_whole_and_dead_tokens_block(self):
         tokens = trace("tang300", 0, 300)
@@ -144,7 +165,7 @@ class ReadTest(unittest.TestCase):
             np.testing.assert_array_equal(table.addresses(tokens, dead=dead), wanted)
             chunk = dict(dead=dead[200:], lookback=tokens[197:200], lookback_dead=dead[197:200])
             np.testing.assert_array_equal(table.addresses(tokens[200:], **chunk), wanted[200:])
-            np.testing.assert_array_equal(table.read(tokens[200:], **chunk), WIDE.expected(wanted)[200:])
+            np.testing.assert_array_equal(table.read(tokens[200:], **chunk, timeout=60), WIDE.expected(wanted)[200:])
             self.assertEqual(table.read([]).shape, (0, 2, 24, 264))
 
     def test_rows_by_number(self):
@@ -152,7 +173,7 @@ class ReadTest(unittest.TestCase):
         first = WIDE.model.rows(3)
         with engram_pool.connect([ENDPOINT]) as pool:
             table = pool.table("wide@1")
-            np.testing.assert_array_equal(table.read_rows(np.array([5, 0, 5, first], np.int32)), everything[[5, 0, 5, first]])
+            np.testing.assert_array_equal(table.read_rows(np.array([5, 0, 5, first], np.int32), timeout=60), everything[[5, 0, 5, first]])
             np.testing.assert_array_equal(table.read_rows([0, -1, 9], layer=7),
                                           np.stack([everything[first], np.zeros(264, np.uint8), everything[first + 9]]))
             self.assertEqual(table.read_rows([]).shape, (0, 264))
@@ -183,10 +204,10 @@ class PrefetchTest(unittest.TestCase):
         for fabric in ("mapped", "stream", "ofi"):
             with self.subTest(fabric=fabric):
                 table = self.open(fabric)
-                want = table.read(tokens, lookback=[5, 6], timeout=20)
+                want = table.read(tokens, lookback=[5, 6], timeout=60)
                 buffer = np.empty(want.shape, np.uint8)
-                step = table.prefetch(tokens, out=buffer, lookback=[5, 6], needed_in={3: 20, 7: 20}, timeout=20)
-                step.wait(layer=3, timeout=20)
+                step = table.prefetch(tokens, out=buffer, lookback=[5, 6], needed_in={3: 20, 7: 20}, timeout=60)
+                step.wait(layer=3, timeout=60)
                 np.testing.assert_array_equal(buffer[:, 0], want[:, 0])
                 np.testing.assert_array_equal(step.wait(), want)
                 self.assertEqual((step.state(3), step.state(7), step.late(3)), ("ready", "ready", False))
@@ -198,10 +219,10 @@ class PrefetchTest(unittest.TestCase):
         import asyncio
         table = self.open("stream")
         tokens = trace("kjv", 600, 100)
-        want = table.read(tokens)
+        want = table.read(tokens, timeout=60)
 
         async def both():
-            return await asyncio.gather(*(table.prefetch(tokens, kind=kind, timeout=10) for kind in ("decode", "prefill")))
+            return await asyncio.gather(*(table.prefetch(tokens, kind=kind, timeout=60) for kind in ("decode", "prefill")))
 
         for rows in asyncio.run(both()):
             np.testing.assert_array_equal(rows, want)
@@ -214,10 +235,10 @@ class PrefetchTest(unittest.TestCase):
                 pool = engram_pool.connect(ENDPOINT, fabric="stream")
                 self.addCleanup(pool.close)
                 table = pool.table("wide@1", cache_bytes=8 << 20, host_cache=host_cache)
-                want = table.read(tokens)
-                np.testing.assert_array_equal(table.prefetch(tokens).wait(), want)
+                want = table.read(tokens, timeout=60)
+                np.testing.assert_array_equal(table.prefetch(tokens, timeout=60).wait(), want)
                 read = table.stats()["rows_stream"]
-                np.testing.assert_array_equal(table.prefetch(tokens).wait(), want)
+                np.testing.assert_array_equal(table.prefetch(tokens, timeout=60).wait(), want)
                 self.assertEqual(table.stats()["rows_stream"], read)
                 self.assertEqual(table.hint(tokens), tokens.size * 48)
                 self.assertGreater(table.stats()["cache_hits"], 0)
@@ -226,7 +247,7 @@ class PrefetchTest(unittest.TestCase):
                 later = pool.table("wide@1", cache_bytes=8 << 20, pinned=file)
                 self.assertEqual(later.hint([]), 0)  # opens its prefetcher, which reads what is pinned
                 self.assertTrue(wait_until(lambda: later.stats()["rows_stream"] == 80), later.stats())
-                np.testing.assert_array_equal(later.prefetch(tokens).wait(), want)
+                np.testing.assert_array_equal(later.prefetch(tokens, timeout=60).wait(), want)
                 self.assertGreaterEqual(later.stats()["cache_hits"], 80)
         with self.assertRaisesRegex(engram_pool.FailedPrecondition, "cache_bytes"):
             self.open("stream").dump_hot(file)
@@ -234,11 +255,11 @@ class PrefetchTest(unittest.TestCase):
     def test_a_large_prefill_and_decode_steps_are_served_side_by_side(self):
         table = self.open("stream")
         text = trace("kjv", 0, 3000)
-        prefill = table.prefetch(text, kind="prefill", timeout=20)
+        prefill = table.prefetch(text, kind="prefill", timeout=60)
         for first in range(0, 80, 8):
-            with table.prefetch(text[first:first + 8], timeout=20) as step:
-                np.testing.assert_array_equal(step.wait(), table.read(text[first:first + 8]))
-        np.testing.assert_array_equal(prefill.wait()[5:], table.read(text)[5:])
+            with table.prefetch(text[first:first + 8], timeout=60) as step:
+                np.testing.assert_array_equal(step.wait(), table.read(text[first:first + 8], timeout=60))
+        np.testing.assert_array_equal(prefill.wait()[5:], table.read(text, timeout=60)[5:])
 
     def test_steps_are_bounded(self):
         table = self.open()
@@ -248,7 +269,7 @@ class PrefetchTest(unittest.TestCase):
                 steps.append(table.prefetch([7, 8, 9]))
         self.assertEqual(len(steps), 64)
         steps.pop().close()
-        np.testing.assert_array_equal(table.prefetch([7, 8, 9]).wait(), table.read([7, 8, 9]))
+        np.testing.assert_array_equal(table.prefetch([7, 8, 9], timeout=60).wait(), table.read([7, 8, 9], timeout=60))
 
     def test_bad_steps_are_refused(self):
         table = self.open()
@@ -345,7 +366,7 @@ class ErrorTest(unittest.TestCase):
             begun.wait()
             try:
                 while True:
-                    table.read(tokens, timeout=20)
+                    table.read(tokens, timeout=60)
             except engram_pool.EngramError as error:
                 failures.append(str(error))
 
@@ -422,7 +443,7 @@ class ZKilledNodeTest(unittest.TestCase):
             POOL.up()
             POOL.ok("wait", "table", "wide@1", "--for", "ready", "--timeout", "60s")
             self.assertTrue(wait_until(lambda: self.failure(table, tokens) is None, 30), "the same handle reads again")
-            np.testing.assert_array_equal(table.read(tokens), wanted)
+            np.testing.assert_array_equal(table.read(tokens, timeout=60), wanted)
 
     @staticmethod
     def failure(table, tokens):

@@ -1,5 +1,7 @@
 """What is in the wheel, whom it meets in a process, and how it begins and ends there. Run by engram_pool_test.py, whose pool it reads."""
+import ast
 import importlib.metadata
+import inspect
 import os
 import pathlib
 import subprocess
@@ -72,6 +74,70 @@ class WheelTest(unittest.TestCase):
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertIn(WIDE.whole_table()[5].tobytes().hex(), done.stdout)
             self.assertTrue(done.stdout.endswith("end\n"), done.stdout)
+
+
+class TypesTest(unittest.TestCase):
+    """What the stub promises to type checkers is what the package has, and nothing that it offers is left out."""
+
+    def setUp(self):
+        folder = pathlib.Path(engram_pool.__file__).parent
+        self.assertTrue((folder / "py.typed").exists())
+        self.stub = ast.parse((folder / "__init__.pyi").read_text()).body
+
+    @staticmethod
+    def signature(function):
+        """Names, kinds and which have defaults, of a function of the stub."""
+        wanted = function.args
+        plain = [(argument.arg, len(wanted.args) - at <= len(wanted.defaults)) for at, argument in enumerate(wanted.args)]
+        named = [(argument.arg, default is not None) for argument, default in zip(wanted.kwonlyargs, wanted.kw_defaults)]
+        return plain, named
+
+    @staticmethod
+    def real_signature(function):
+        parameters = inspect.signature(function).parameters.values()
+        given = [(x.name, x.default is not x.empty, x.kind) for x in parameters]
+        return ([(name, default) for name, default, kind in given if kind == inspect.Parameter.POSITIONAL_OR_KEYWORD],
+                [(name, default) for name, default, kind in given if kind == inspect.Parameter.KEYWORD_ONLY])
+
+    def same(self, function, real, name):
+        if name not in ("connect", "__exit__"):  # they take what they pass on
+            self.assertEqual(self.signature(function), self.real_signature(real), name)
+        self.assertEqual(isinstance(function, ast.AsyncFunctionDef), inspect.iscoroutinefunction(real), name)
+
+    def test_every_name_and_parameter_of_the_stub_is_the_packages(self):
+        functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+        for node in self.stub:
+            if isinstance(node, functions):
+                self.same(node, getattr(engram_pool, node.name), node.name)
+            elif isinstance(node, ast.ClassDef):
+                real = getattr(engram_pool, node.name)
+                fields = [x.target.id for x in node.body if isinstance(x, ast.AnnAssign)]
+                if issubclass(real, tuple):
+                    self.assertEqual(list(real._fields), fields, node.name)
+                for method in (x for x in node.body if isinstance(x, functions)):
+                    found = inspect.getattr_static(real, method.name)
+                    if isinstance(found, property):
+                        self.assertTrue(method.decorator_list, method.name)
+                    else:
+                        self.same(method, found, f"{node.name}.{method.name}")
+
+    def test_the_stub_leaves_nothing_out(self):
+        classes = {node.name: node for node in self.stub if isinstance(node, ast.ClassDef)}
+        functions = {node.name for node in self.stub if isinstance(node, ast.FunctionDef)}
+        self.assertEqual(set(classes) | functions, set(engram_pool.__all__))
+        for name, node in classes.items():
+            real = getattr(engram_pool, name)
+            public = {x for x in vars(real) if not x.startswith("_")}
+            typed = {x.target.id for x in node.body if isinstance(x, ast.AnnAssign)}
+            typed |= {x.name for x in node.body if isinstance(x, (ast.FunctionDef, ast.AsyncFunctionDef))}
+            self.assertLessEqual(public, typed, name)
+        with engram_pool.connect(ENDPOINT) as pool:
+            table = pool.table("wide@1")
+            layout = table.layout(2)
+            with table.register(bytearray(layout.bytes)) as destination, table.prefetch([5], timeout=60) as step:
+                for real in (table, layout, destination, table.slot(layout), step):
+                    typed = {x.target.id for x in classes[type(real).__name__].body if isinstance(x, ast.AnnAssign)}
+                    self.assertLessEqual(typed, {x for x in dir(real) if not x.startswith("_")}, type(real).__name__)
 
 
 class LifetimeTest(unittest.TestCase):

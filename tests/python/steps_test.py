@@ -62,7 +62,7 @@ class StepsTest(unittest.TestCase):
         pool = engram_pool.connect(ENDPOINT, fabric=self.fabric)
         self.addCleanup(pool.close)
         self.pool, self.table = pool, pool.table("small@1")
-        self.want = self.table.read(TOKENS)
+        self.want = self.table.read(TOKENS, timeout=60)
 
     def refused(self, error, words, call):
         with self.assertRaisesRegex(error, words):
@@ -76,7 +76,7 @@ class StepsTest(unittest.TestCase):
         strided = np.zeros((10, 2, 48), np.int32)[::2, :, ::2]
         strided[...] = rows
         for given in (rows, rows.astype(np.int32), strided, np.asfortranarray(rows), rows[::-1][::-1], rows.tolist(), Legacy(rows)):
-            with self.table.prefetch_rows(given, timeout=10) as step:
+            with self.table.prefetch_rows(given, timeout=60) as step:
                 np.testing.assert_array_equal(step.wait(), want)
                 status = step.row_status(1)
                 self.assertEqual((status.size, status[24 + 3], np.count_nonzero(status)), (5 * 24, 4, 1))
@@ -89,8 +89,8 @@ class StepsTest(unittest.TestCase):
                 for columns in (None, range(6, 12), slice(1, None, 4), [0, 5, 10]):
                     layout = self.table.layout(8, order=order, split=split, columns=columns)
                     want = self.want[:, :, list(layout.columns)].transpose(1, 0, 2, 3)
-                    for start in (lambda: self.table.prefetch(TOKENS, layout=layout, timeout=10),
-                                  lambda: self.table.prefetch_rows(rows, layout=layout, timeout=10)):
+                    for start in (lambda: self.table.prefetch(TOKENS, layout=layout, timeout=60),
+                                  lambda: self.table.prefetch_rows(rows, layout=layout, timeout=60)):
                         with start() as step:
                             got = step.wait()
                             got = np.concatenate(got, axis=-1) if split else got
@@ -102,7 +102,7 @@ class StepsTest(unittest.TestCase):
         array = np.zeros(layout.bytes + 64, np.uint8)
         for out in (array, bytearray(layout.bytes), memoryview(bytearray(layout.bytes)), Legacy(array), Versioned(array)):
             with self.table.register(out) as destination, self.table.prefetch(TOKENS, layout=layout, destination=destination,
-                                                                             timeout=10) as step:
+                                                                             timeout=60) as step:
                 np.testing.assert_array_equal(step.wait(), want)
                 np.testing.assert_array_equal(layout.views(out, 5)[0], want)
         self.refused(engram_pool.InvalidArgument, "out has 10 bytes; the layout needs",
@@ -119,13 +119,13 @@ class StepsTest(unittest.TestCase):
         layout = self.table.layout(5)
         out = torch.zeros(layout.bytes, dtype=torch.uint8)
         want = torch.from_numpy(self.want.transpose(1, 0, 2, 3).copy())
-        with self.table.prefetch(torch.tensor(TOKENS), layout=layout, out=out, timeout=10) as step:
+        with self.table.prefetch(torch.tensor(TOKENS), layout=layout, out=out, timeout=60) as step:
             step.wait()
         self.assertTrue(torch.equal(out.view(2, 5, 24, 264), want))
         rows = torch.from_numpy(self.table.addresses(TOKENS))
         for ids in (rows, rows.to(torch.int32), rows.permute(2, 0, 1).contiguous().permute(1, 2, 0)):
             with self.table.register(out.zero_()) as destination, self.table.prefetch_rows(
-                    ids, layout=layout, destination=destination, timeout=10) as step:
+                    ids, layout=layout, destination=destination, timeout=60) as step:
                 step.wait()
             self.assertTrue(torch.equal(out.view(2, 5, 24, 264), want), ids.dtype)
         self.refused(engram_pool.InvalidArgument, "out cannot be taken through DLPack",
@@ -137,7 +137,7 @@ class StepsTest(unittest.TestCase):
         halves = destination.memory[:layout.bytes], destination.memory[layout.bytes:]
         slots = [self.table.slot(layout, out=half, destination=destination) for half in halves]
         rows = self.table.addresses(TOKENS)
-        for step in (self.table.prefetch(TOKENS, slot=slots[0], timeout=10), self.table.prefetch_rows(rows, slot=slots[1], timeout=10)):
+        for step in (self.table.prefetch(TOKENS, slot=slots[0], timeout=60), self.table.prefetch_rows(rows, slot=slots[1], timeout=60)):
             np.testing.assert_array_equal(step.wait(), self.want.transpose(1, 0, 2, 3))
             self.assertTrue(np.shares_memory(step.rows, destination.memory))
         self.refused(engram_pool.ResourceExhausted, "slot 2 is in use: release its last step",
@@ -151,18 +151,18 @@ class StepsTest(unittest.TestCase):
 
     def test_without_a_poller_the_thread_that_waits_serves_its_step(self):
         table = self.pool.table("small@1", poller=False)
-        with table.prefetch(TOKENS, timeout=10) as step:
+        with table.prefetch(TOKENS, timeout=60) as step:
             np.testing.assert_array_equal(step.wait(), self.want)
 
         async def one():
-            return await table.prefetch(TOKENS, timeout=10)
+            return await table.prefetch(TOKENS, timeout=60)
 
         np.testing.assert_array_equal(asyncio.run(one()), self.want)
 
     def test_a_destination_stays_while_steps_use_it(self):
         layout = self.table.layout(5)
         destination = self.table.register(bytearray(layout.bytes))
-        step = self.table.prefetch(TOKENS, layout=layout, destination=destination, timeout=10)
+        step = self.table.prefetch(TOKENS, layout=layout, destination=destination, timeout=60)
         self.refused(engram_pool.FailedPrecondition, "is in use by 1 steps or slots", destination.close)
         step.wait()
         step.close()
@@ -199,7 +199,7 @@ class StepsTest(unittest.TestCase):
     def test_an_id_beyond_its_layer_may_fail_alone(self):
         rows = self.table.addresses(TOKENS)
         rows[2, 1, 5] = self.table.layers[1].rows
-        with self.table.prefetch_rows(rows, fail_bad_ids=True, timeout=10) as step:
+        with self.table.prefetch_rows(rows, fail_bad_ids=True, timeout=60) as step:
             np.testing.assert_array_equal(step.wait(layer=1)[:, 0], self.want[:, 0])
             self.refused(engram_pool.InvalidArgument, f"there is no row {rows[2, 1, 5]}: layer index 1 of table small@1",
                          lambda: step.wait(layer=14))
@@ -212,13 +212,13 @@ class StepsTest(unittest.TestCase):
         layout = self.table.layout(5, order="column", split=True)
 
         async def one():
-            return await self.table.prefetch(TOKENS, layout=layout, timeout=10)
+            return await self.table.prefetch(TOKENS, layout=layout, timeout=60)
 
         values, scales = asyncio.run(one())
         np.testing.assert_array_equal(np.concatenate([values, scales], -1), self.want.transpose(1, 0, 2, 3))
 
     def test_a_step_outlives_the_name_of_its_table(self):
-        step = self.pool.table("small@1").prefetch(TOKENS, timeout=10)
+        step = self.pool.table("small@1").prefetch(TOKENS, timeout=60)
         gc.collect()
         np.testing.assert_array_equal(step.wait(), self.want)
         step.close()
@@ -232,18 +232,18 @@ class StepsOverStreamTest(StepsTest):
         layout = table.layout(8, order="column", split=True, columns=range(8, 16))
         want = self.want[:, :, 8:16].transpose(1, 0, 2, 3)
         for _ in range(3):
-            with table.prefetch(TOKENS, layout=layout, timeout=10) as step:
+            with table.prefetch(TOKENS, layout=layout, timeout=60) as step:
                 np.testing.assert_array_equal(np.concatenate(step.wait(), axis=-1), want)
         self.assertGreater(table.stats()["cache_hits"], 0)
 
 
     def test_another_process_of_the_host_finds_what_was_read(self):
         table = self.pool.table("small@1", cache_bytes=16 << 20, host_cache=True)
-        table.prefetch(TOKENS, timeout=10).wait()
+        table.prefetch(TOKENS, timeout=60).wait()
         code = ("import engram_pool, hashlib\n"
                 f"pool = engram_pool.connect({ENDPOINT!r}, fabric='stream')\n"
                 "table = pool.table('small@1', cache_bytes=16 << 20, host_cache=True)\n"
-                f"rows = table.prefetch({TOKENS}, timeout=10).wait()\n"
+                f"rows = table.prefetch({TOKENS}, timeout=60).wait()\n"
                 "stats = table.stats()\n"
                 "print(hashlib.sha256(rows).hexdigest(), stats['rows_stream'], stats['cache_hits'] > 0)\n")
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
@@ -257,7 +257,7 @@ class StandingStillTest(unittest.TestCase):
         pool = engram_pool.connect(ENDPOINT, fabric="stream")
         self.addCleanup(pool.close)
         self.table = pool.table("small@1")
-        self.want = self.table.read(TOKENS, timeout=20)
+        self.want = self.table.read(TOKENS, timeout=60)
         self.nodes = POOL.nodes()
 
     def refused(self, error, words, call):
@@ -319,7 +319,7 @@ class StandingStillTest(unittest.TestCase):
             self.assertTrue(wait_until(lambda: sum("read session open" in message for message in heard) == 2), heard)
 
             def hedged():  # a session is open a little before its routes are there
-                table.read(TOKENS, timeout=20)
+                table.read(TOKENS, timeout=60)
                 with stopped(self.nodes[:1]), table.prefetch(TOKENS, timeout=100, needed_in={1: 0.001, 14: 0.002}) as step:
                     np.testing.assert_array_equal(step.wait(timeout=60), self.want)
                 return table.stats()["hedges_won"] > 0
@@ -331,7 +331,7 @@ class StandingStillTest(unittest.TestCase):
         with stopped(self.nodes):
             for _ in range(70):
                 self.table.prefetch(TOKENS, timeout=60)
-        np.testing.assert_array_equal(self.table.prefetch(TOKENS, timeout=20).wait(), self.want)
+        np.testing.assert_array_equal(self.table.prefetch(TOKENS, timeout=60).wait(), self.want)
 
     def test_an_interpreter_that_exits_in_the_middle_of_a_step_just_ends(self):
         code = ("import contextlib, engram_pool, sys, threading\n"
@@ -355,7 +355,7 @@ class SpinTest(unittest.TestCase):
         for spin in (math.inf, 1e-9):
             with engram_pool.connect(ENDPOINT, fabric="stream", spin=spin) as pool:
                 table = pool.table("small@1", poller=False)
-                np.testing.assert_array_equal(table.prefetch(TOKENS, timeout=20).wait(), table.read(TOKENS, timeout=20))
+                np.testing.assert_array_equal(table.prefetch(TOKENS, timeout=60).wait(), table.read(TOKENS, timeout=60))
         with self.assertRaisesRegex(engram_pool.InvalidArgument, "spin is -1; it must be a number of seconds above 0"):
             engram_pool.connect(ENDPOINT, spin=-1)
 
@@ -378,7 +378,7 @@ class VersionsTest(unittest.TestCase):
     def test_an_alias_is_adopted_between_steps_and_rolled_back(self):
         POOL.ok("set", "alias", "small@live", "1")
         with engram_pool.connect(ENDPOINT) as pool:
-            first, second = pool.table("small@1").read(TOKENS), pool.table("small@2").read(TOKENS)
+            first, second = pool.table("small@1").read(TOKENS, timeout=60), pool.table("small@2").read(TOKENS, timeout=60)
             live = pool.table("small@live")
             self.assertEqual((live.name, live.pending, live.adopt()), ("small@1", None, False))
 
@@ -386,15 +386,15 @@ class VersionsTest(unittest.TestCase):
                 waiting = [asyncio.create_task(live.moved()) for _ in range(2)]
                 await asyncio.sleep(0)
                 POOL.ok("set", "alias", "small@live", "small@2")
-                return await asyncio.wait_for(asyncio.gather(*waiting), 20)
+                return await asyncio.wait_for(asyncio.gather(*waiting), 60)
 
             self.assertEqual(asyncio.run(both()), ["small@2", "small@2"])
             self.assertEqual(live.pending, "small@2")
-            np.testing.assert_array_equal(live.read(TOKENS), first)
-            step = live.prefetch(TOKENS, timeout=10)
+            np.testing.assert_array_equal(live.read(TOKENS, timeout=60), first)
+            step = live.prefetch(TOKENS, timeout=60)
             self.assertTrue(live.adopt())
             self.assertEqual((live.name, live.pending), ("small@2", None))
-            with live.prefetch(TOKENS, timeout=10) as after:
+            with live.prefetch(TOKENS, timeout=60) as after:
                 np.testing.assert_array_equal(after.wait(), second)
             np.testing.assert_array_equal(step.wait(), first)
             step.close()
@@ -406,7 +406,7 @@ class VersionsTest(unittest.TestCase):
             with self.assertRaisesRegex(engram_pool.FailedPrecondition, "spec digest"):
                 live.adopt(spec_digest="abc")
             self.assertTrue(live.adopt())
-            np.testing.assert_array_equal(live.read(TOKENS), first)
+            np.testing.assert_array_equal(live.read(TOKENS, timeout=60), first)
         self.assertIn("live", POOL.ok("get", "tables", "-o", "wide"))
         POOL.ok("delete", "alias", "small@live", "--yes")
 

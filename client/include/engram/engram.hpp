@@ -319,14 +319,17 @@ class Prefetcher {
     detail::Check(engram_prefetcher_add_slot(prefetcher_.get(), &options, &slot));
     return slot;
   }
-  // All layers of the table by token ids, into a slot.
+  // All layers of the table by token ids, into a slot; rows that are not there within `timeout`
+  // have failed.
   engram_ticket Submit(std::uint32_t slot, const TokenInput& input,
-                       engram_step_kind kind = ENGRAM_STEP_DECODE) {
+                       engram_step_kind kind = ENGRAM_STEP_DECODE,
+                       std::chrono::nanoseconds timeout = Table::kTimeout) {
     const engram_tokens tokens = Table::Tokens(input);
     engram_step step{};
     step.kind = static_cast<std::uint32_t>(kind);
     step.tokens = &tokens;
     step.slot = slot;
+    step.timeout_ns = detail::Nanoseconds(timeout);
     return Submit(step);
   }
   // `step` as in engram.h; its struct_size is set here.

@@ -7,7 +7,7 @@
 from ._abi import library as _library
 from ._errors import (DataLoss, DeadlineExceeded, EngramError, FailedPrecondition, Internal, InvalidArgument, NotFound,
                       PermissionDenied, ResourceExhausted, Unavailable)
-from ._layout import Destination, Layout, Slot
+from ._layout import Destination, Layout, PlanePlace, Slot
 from ._log import set_log
 from ._pool import Pool, connect, metrics
 from ._step import Step
@@ -16,5 +16,5 @@ from ._version import Column, Layer, Plane
 
 __version__ = _library.engram_version().decode()
 __all__ = ["Column", "DataLoss", "DeadlineExceeded", "Destination", "EngramError", "FailedPrecondition", "Internal", "InvalidArgument",
-           "Layer", "Layout", "NotFound", "PermissionDenied", "Plane", "Pool", "ResourceExhausted", "Slot", "Step", "Table",
+           "Layer", "Layout", "NotFound", "PermissionDenied", "Plane", "PlanePlace", "Pool", "ResourceExhausted", "Slot", "Step", "Table",
            "Unavailable", "connect", "metrics", "set_log"]

@@ -32,13 +32,13 @@ class CacheTest : public testing::Test {
   void Read(Opened& opened) {
     PackedStep step(kTokens);
     const engram_ticket ticket = opened.Submit(step.step);
-    ExpectOk(engram_prefetcher_wait(opened.prefetcher, ticket, -1, 5 * kSecond));
+    ExpectOk(engram_prefetcher_wait(opened.prefetcher, ticket, -1, 60 * kSecond));
     EXPECT_TRUE(step.IsGolden(opened));
     ExpectOk(engram_prefetcher_release(opened.prefetcher, ticket));
   }
   // Until so many rows were read over the stream.
   bool Await(Opened& opened, std::uint64_t rows) {
-    for (int i = 0; i < 500 && opened.Stats().rows_stream < rows; ++i) usleep(10'000);
+    for (int i = 0; i < 6000 && opened.Stats().rows_stream < rows; ++i) usleep(10'000);
     return opened.Stats().rows_stream == rows;
   }
 
@@ -171,7 +171,7 @@ TEST_F(CacheTest, FromCxx) {
   options.cache_bytes = 8 << 20;
   engram::Prefetcher steps(table, options);
   const auto await = [&](std::uint64_t rows) {
-    for (int i = 0; i < 2000 && table.stats().rows_stream < rows; ++i) usleep(10'000);
+    for (int i = 0; i < 6000 && table.stats().rows_stream < rows; ++i) usleep(10'000);
     EXPECT_EQ(table.stats().rows_stream, rows);
   };
   const std::uint64_t taken = steps.Hint(Opened::Tokens(kTokens));

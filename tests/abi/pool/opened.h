@@ -134,7 +134,9 @@ class Opened {
     engram_pool_options_init(&options);
     options.fabric = fabric;
     ExpectOk(engram_pool_open(&options, &pool));
-    ExpectOk(engram_table_open(pool, name, nullptr, &table));
+    auto patient = Sized<engram_table_options>();
+    patient.open_timeout_ns = 60 * kSecond;
+    ExpectOk(engram_table_open(pool, name, &patient, &table));
   }
   ~Opened() {
     engram_prefetcher_close(prefetcher);
@@ -176,7 +178,9 @@ class Opened {
     tokens.count = ids.size();
     return tokens;
   }
-  engram_ticket Submit(const engram_step& step) {
+  // A step that names no time-out has as long as a slow machine takes.
+  engram_ticket Submit(engram_step step) {
+    if (step.timeout_ns == 0) step.timeout_ns = 100 * kSecond;
     engram_ticket ticket = 0;
     ExpectOk(engram_prefetcher_submit(Steps(), &step, &ticket));
     return ticket;

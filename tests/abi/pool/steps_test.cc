@@ -65,7 +65,7 @@ class LayoutsTest : public testing::TestWithParam<Shape> {
     EXPECT_EQ(*At(0, 1, 7, 0), std::byte{0xee});
   }
   void Finish(engram_ticket ticket) {
-    ExpectOk(engram_prefetcher_wait(opened_.Steps(), ticket, -1, 5 * kSecond));
+    ExpectOk(engram_prefetcher_wait(opened_.Steps(), ticket, -1, 60 * kSecond));
   }
 
   Opened opened_;
@@ -143,7 +143,7 @@ TEST(StepsTest, IdsOfAColumnMajorArrayAreTakenByTheirStrides) {
   step.layer_rows = &rows;
   step.layers = 1;
   const engram_ticket ticket = opened.Submit(step);
-  ExpectOk(engram_prefetcher_wait(opened.Steps(), ticket, 0, 5 * kSecond));
+  ExpectOk(engram_prefetcher_wait(opened.Steps(), ticket, 0, 60 * kSecond));
   const std::int64_t wanted[] = {1, 10, 2, 20, 3, 30};
   for (std::size_t i = 0; i < 6; ++i)
     EXPECT_EQ(std::memcmp(&out[i * kRowBytes], Golden(static_cast<std::uint64_t>(wanted[i])).data(),
@@ -178,7 +178,7 @@ TEST(StepsTest, AnIdBeyondItsLayerRefusesTheStepOrFailsAlone) {
   step.fail_bad_ids = 1;
   ticket = opened.Submit(step);
   ExpectFails(
-      engram_prefetcher_wait(opened.Steps(), ticket, 0, 5 * kSecond), ENGRAM_INVALID_ARGUMENT,
+      engram_prefetcher_wait(opened.Steps(), ticket, 0, 60 * kSecond), ENGRAM_INVALID_ARGUMENT,
       ("there is no row " + row + ": layer index 1 of table small@1 has rows 0 to").c_str());
   std::uint8_t status[4];
   ExpectOk(engram_prefetcher_row_status(opened.Steps(), ticket, 0, status, 4, nullptr));
@@ -223,7 +223,7 @@ TEST(StepsTest, ASlotIsUsedByOneStepAfterTheOther) {
       ExpectOk(engram_prefetcher_release(opened.Steps(), last[i % 2]));
     }
     last[i % 2] = opened.Submit(step);
-    ExpectOk(engram_prefetcher_wait(opened.Steps(), last[i % 2], -1, 5 * kSecond));
+    ExpectOk(engram_prefetcher_wait(opened.Steps(), last[i % 2], -1, 60 * kSecond));
     const std::uint64_t row = static_cast<std::uint64_t>(opened.Addresses(ids)[0]);
     EXPECT_EQ(std::memcmp(memory + (i % 2) * bytes, Golden(row).data(), kRowBytes), 0);
   }
@@ -239,7 +239,7 @@ TEST(StepsTest, StatisticsAddUp) {
   Opened opened("stream");
   PackedStep one({1, 2, 3, 1});
   const engram_ticket ticket = opened.Submit(one.step);
-  ExpectOk(engram_prefetcher_wait(opened.Steps(), ticket, -1, 5 * kSecond));
+  ExpectOk(engram_prefetcher_wait(opened.Steps(), ticket, -1, 60 * kSecond));
   const engram_stats stats = opened.Stats();
   EXPECT_EQ(stats.rows_ok, 4u * kLayers * kColumns);
   EXPECT_EQ(stats.rows_ok, stats.rows_stream + stats.rows_duplicate + stats.rows_joined);
@@ -279,9 +279,9 @@ TEST(StepsTest, TwoTablesAndTwoPoolsInOneProcessDoNotMix) {
   PackedStep one({7, 8, 9}), two({7, 8, 9}), three({7, 8, 9});
   const engram_ticket a = small.Submit(one.step), b = again.Submit(two.step),
                       c = other.Submit(three.step);
-  ExpectOk(engram_prefetcher_wait(small.Steps(), a, -1, 5 * kSecond));
-  ExpectOk(engram_prefetcher_wait(again.Steps(), b, -1, 5 * kSecond));
-  ExpectOk(engram_prefetcher_wait(other.Steps(), c, -1, 5 * kSecond));
+  ExpectOk(engram_prefetcher_wait(small.Steps(), a, -1, 60 * kSecond));
+  ExpectOk(engram_prefetcher_wait(again.Steps(), b, -1, 60 * kSecond));
+  ExpectOk(engram_prefetcher_wait(other.Steps(), c, -1, 60 * kSecond));
   EXPECT_TRUE(one.IsGolden(small));
   EXPECT_TRUE(two.IsGolden(again));
   EXPECT_TRUE(three.IsGolden(other, kOtherSeed));
@@ -298,7 +298,7 @@ TEST(StepsTest, TheLibraryLoadedAgainIsTheSame) {
     EXPECT_EQ(dlclose(library), 0);
   }
   PackedStep one({7});
-  ExpectOk(engram_prefetcher_wait(opened.Steps(), opened.Submit(one.step), -1, 5 * kSecond));
+  ExpectOk(engram_prefetcher_wait(opened.Steps(), opened.Submit(one.step), -1, 60 * kSecond));
   EXPECT_TRUE(one.IsGolden(opened));
 }
 
