@@ -41,9 +41,11 @@ inline constexpr std::uint32_t kFirstMessage = 128;  // of a request: the node i
 inline constexpr std::size_t kMaxSortedGroups = 4096;
 inline constexpr Duration kFirstBackoff = std::chrono::milliseconds(1);
 inline constexpr unsigned kMaxBackoffShift = 5;
-// For rows that another process of the host reads: about as long as a read takes, and a fraction.
-inline constexpr Duration kMostAwait = std::chrono::milliseconds(1);
-inline constexpr Duration kLookEvery = std::chrono::microseconds(20);
+// For rows that another process of the host reads: as long as many rows take on a busy host. Looks
+// become rarer the longer it takes: an eighth of the time since the start.
+inline constexpr Duration kMostAwait = std::chrono::milliseconds(20);
+inline constexpr Duration kFirstLook = std::chrono::microseconds(20);
+inline constexpr int kLooksShare = 8;
 
 struct RowReader::Row {
   RowId id;
@@ -116,7 +118,7 @@ struct RowReader::Request {
   // N-grams that the cache did not have, part by part.
   struct CacheMiss {
     std::uint64_t hash = 0;
-    std::uint32_t position = 0, rows = 0;
+    std::uint32_t position = 0, rows = 0;  // 0 rows: it is there by now
   };
   std::vector<CacheMiss> fills;
   std::uint32_t fill_count = 0;

@@ -75,11 +75,14 @@ std::uint32_t RowReader::LookUp(Request& request, Part& part, std::uint32_t kept
   return kept;
 }
 
-// Whether what other processes read has come. What does not come, or not soon, is read.
+// Whether what other processes read has come. What does not come, or not soon, is read: at once,
+// for no read of it failed.
 void RowReader::LookAgain(Request& request, Instant now) {
-  request.look_at = now + kLookEvery;
+  // Before anything is waited for: the other process may wait for what is here.
+  FillLanded(request, now);
+  request.look_at = now + std::max(kFirstLook, (now - request.started) / kLooksShare);
   const bool patient = now < request.await_until;
-  const std::uint32_t count = request.awaited_count;
+  const std::uint32_t count = request.awaited_count, before = request.retry_count;
   std::uint32_t kept = 0;
   for (std::uint32_t at = 0; at < count;) {
     const std::uint32_t some = std::min(count - at, Lookups::kMost);
@@ -87,6 +90,10 @@ void RowReader::LookAgain(Request& request, Instant now) {
     at += some;
   }
   request.awaited_count = kept;
+  if (request.retry_count > before) {
+    request.retry_at = now;
+    request.rounds = 0;
+  }
   for (std::uint32_t i = 0; i < request.part_count && request.parts_open > 0; ++i) {
     if (request.parts[i].open == 0) Settle(request, request.parts[i]);
   }
@@ -125,26 +132,42 @@ std::uint32_t RowReader::TakeAwaited(Request& request, std::span<const std::uint
   return kept;
 }
 
+// Of parts that wait for another process, what landed and is good: judged as at delivery.
+void RowReader::FillLanded(Request& request, Instant now) {
+  CheckSeals(request);
+  for (std::uint32_t i = 0; i < request.part_count; ++i) {
+    Part& part = request.parts[i];
+    if (part.state == PartState::kPending && Ending(request, part) == ReadStatus::kOk &&
+        request.routes->LeasesValid(part.session_bits, now))
+      FillUnits(request, part);
+  }
+  CountCache();
+}
+
+void RowReader::FillUnits(Request& request, const Part& part) {
+  Lookups& lookups = *lookups_;
+  for (std::uint32_t at = part.fill_begin; at < part.fill_end; ++at) {
+    Request::CacheMiss& miss = request.fills[at];
+    const Row* rows = &request.rows[miss.position];
+    bool landed = miss.rows > 0;
+    for (std::uint32_t i = 0; landed && i < miss.rows; ++i) {
+      landed = rows[i].state == RowState::kLanded;
+      lookups.ids[i] = rows[i].id;
+      lookups.from[i] = request.Landing(rows[i]);
+    }
+    if (!landed) continue;
+    options_.cache->Fill({{lookups.ids.data(), miss.rows}, lookups.from.data(), miss.hash},
+                         UseOf(request.lane));
+    miss.rows = 0;
+  }
+}
+
 // The part is judged and about to be reported. What was not delivered whole is not kept, nor
 // anything of a part that was cancelled or ran out of time; others may read it.
 void RowReader::FillCache(Request& request, Part& part) {
-  const bool over = Ending(request, part) != ReadStatus::kOk;
-  Lookups& lookups = *lookups_;
+  if (Ending(request, part) == ReadStatus::kOk) FillUnits(request, part);
   for (std::uint32_t at = part.fill_begin; at < part.fill_end; ++at) {
-    const Request::CacheMiss& miss = request.fills[at];
-    const Row* rows = &request.rows[miss.position];
-    bool landed = !over;
-    for (std::uint32_t i = 0; i < miss.rows; ++i) {
-      landed &= rows[i].state == RowState::kLanded;
-      lookups.ids[i] = rows[i].id;
-      lookups.from[i] = rows[i].out;
-    }
-    if (!landed) {
-      options_.cache->Unread(miss.hash);
-      continue;
-    }
-    options_.cache->Fill({{lookups.ids.data(), miss.rows}, lookups.from.data(), miss.hash},
-                         UseOf(request.lane));
+    if (request.fills[at].rows > 0) options_.cache->Unread(request.fills[at].hash);
   }
   CountCache();
 }

@@ -159,7 +159,7 @@ RowReader::Slot RowReader::Start(const ReadRequest& from) {
   request.joined_count = request.fill_count = request.awaited_count = 0;
   const Duration left = std::min(from.deadline, from.needed_by) - request.started;
   request.await_until = request.started + std::min(kMostAwait, left / 2);
-  request.look_at = request.started + kLookEvery;
+  request.look_at = request.started + kFirstLook;
   request.failure.status = ReadStatus::kOk;
   request.failure.node.name.clear();
   request.pass = passes_.Enter();

@@ -247,6 +247,8 @@ class RowReader {
   std::uint32_t TakeAwaited(Request& request, std::span<const std::uint32_t> fills, bool patient,
                             std::uint32_t kept);
   void FillCache(Request& request, Part& part);
+  void FillLanded(Request& request, Instant now);
+  void FillUnits(Request& request, const Part& part);
   void CountCache();
 
   // Rows -> fabric -> rows (row_transfer.cc).
