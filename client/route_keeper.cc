@@ -1,6 +1,8 @@
 #include "client/route_keeper.h"
 
 #include <algorithm>
+#include <set>
+#include <span>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -21,26 +23,43 @@ bool Speaks(const fabric::Fabric& fabric, const PathAddress& path) {
   return info.kind != FabricKind::kOfi || path.address.rfind(info.provider + "!", 0) == 0;
 }
 
+template <class See>
+void ForEachRoute(const Routes& routes, See see) {
+  for (std::uint32_t i = 0; i < routes.shards(); ++i) {
+    for (const Route& route : routes.Candidates(ShardIndex(i))) see(ShardIndex(i), route);
+  }
+}
+
 std::string Reason(FabricKind kind, const std::string& why) {
   return absl::StrCat(std::string(Name(kind)), ": ", why);
 }
 
 }  // namespace
 
-void RouteKeeper::AddBoard(RouteBoard* board, const TableUid& table, std::uint32_t shards) {
-  boards_.push_back({board, table, shards, /*incomplete=*/true});
-  Publish(boards_.back());
+void RouteKeeper::AddBoard(RouteBoard* board, const TableUid& uid, std::uint32_t shards) {
+  Table& table = tables_[uid];
+  table.shards = std::max(table.shards, shards);
+  table.boards.push_back({board});
+  Publish(table);
 }
 
 void RouteKeeper::RemoveBoard(RouteBoard* board) {
-  std::erase_if(boards_, [&](const Board& other) { return other.board == board; });
+  for (auto& [uid, table] : tables_) {
+    std::erase_if(table.boards, [&](const Board& other) { return other.board == board; });
+  }
+  std::erase_if(tables_, [](const auto& entry) {
+    const Table& table = entry.second;
+    return table.boards.empty() && table.routes->shards_served() == 0;
+  });
 }
 
 void RouteKeeper::SetIncomplete(RouteBoard* board, bool incomplete) {
-  for (Board& other : boards_) {
-    if (other.board != board || other.incomplete == incomplete) continue;
-    other.incomplete = incomplete;
-    Publish(other);
+  for (auto& [uid, table] : tables_) {
+    for (Board& other : table.boards) {
+      if (other.board != board || other.incomplete == incomplete) continue;
+      other.incomplete = incomplete;
+      Publish(table);
+    }
   }
 }
 
@@ -97,7 +116,11 @@ void RouteKeeper::ImportGrant(Session& session, const Grant& grant, Imports* out
     auto region =
         options_.fabrics[reach.fabric]->Import({*reach.peer, path.address, path.length, path.key});
     if (region.ok()) {
-      out->push_back({grant.shard.shard, path.path, region->address, region->length, region->key});
+      Route route;
+      route.region = *region;
+      route.fabric = reach.fabric;
+      route.path_class = ClassOf(session.opened.paths[path.path]);
+      out->push_back({grant.shard.shard, route});
       continue;
     }
     const std::string why =
@@ -108,25 +131,11 @@ void RouteKeeper::ImportGrant(Session& session, const Grant& grant, Imports* out
   }
 }
 
-void RouteKeeper::Leave(Session& session, const TableUid& table,
-                        const std::set<ShardIndex>& shards) {
-  const auto routed = session.routed.find(table);
-  if (routed == session.routed.end()) return;
-  Imports& imports = routed->second;
-  const auto left =
-      std::stable_partition(imports.begin(), imports.end(),
-                            [&](const Import& import) { return !shards.contains(import.shard); });
-  if (left == imports.end()) return;
-  session.leaving.emplace(session.revision, Imports(left, imports.end()));
-  imports.erase(left, imports.end());
-  if (imports.empty()) session.routed.erase(routed);
-}
-
 void RouteKeeper::Cut(const NodeId& node) {
   const auto found = sessions_.find(node);
   if (found == sessions_.end()) return;
   found->second.cut = true;
-  PublishAll();
+  for (auto& [uid, table] : tables_) Publish(table);
 }
 
 RouteVersion RouteKeeper::Change(const NodeId& node, GrantRevision revision,
@@ -136,24 +145,25 @@ RouteVersion RouteKeeper::Change(const NodeId& node, GrantRevision revision,
   if (found == sessions_.end()) return options_.quiescence->Publish();
   Session& session = found->second;
   session.revision = revision;
-  std::map<TableUid, std::set<ShardIndex>> changed;
-  for (const ShardKey& shard : withdrawn) changed[shard.table].insert(shard.shard);
-  for (const Grant& grant : granted) changed[grant.shard.table].insert(grant.shard.shard);
-  for (const auto& [table, shards] : changed) Leave(session, table, shards);
+  std::set<ShardKey> changed(withdrawn.begin(), withdrawn.end());
   // Of a shard that is granted twice the last counts.
   std::map<ShardKey, const Grant*> newest;
   for (const Grant& grant : granted) newest[grant.shard] = &grant;
+  std::map<TableUid, Imports> coming;
   for (const auto& [shard, grant] : newest) {
-    ImportGrant(session, *grant, &session.routed[shard.table]);
+    changed.insert(shard);
+    ImportGrant(session, *grant, &coming[shard.table]);
   }
-  for (const auto& [table, shards] : changed) {
-    const auto routed = session.routed.find(table);
-    if (routed == session.routed.end()) continue;
-    routed->second.shrink_to_fit();
-    std::stable_sort(routed->second.begin(), routed->second.end(),
-                     [](const Import& a, const Import& b) { return a.shard < b.shard; });
+  for (const auto& [uid, imports] : coming) tables_[uid];
+  // All tables: each says up to which revision of the session it goes.
+  for (auto& [uid, table] : tables_) {
+    const auto leaves = [&changed, &of = uid](ShardIndex shard) {
+      return changed.contains({of, shard});
+    };
+    Imports left = Rebuild(table, node, leaves, coming[uid]);
+    if (!left.empty()) session.leaving.emplace(revision, std::move(left));
   }
-  return PublishAll();
+  return options_.quiescence->Publish();
 }
 
 void RouteKeeper::Release(const NodeId& node, GrantRevision revision) {
@@ -161,7 +171,7 @@ void RouteKeeper::Release(const NodeId& node, GrantRevision revision) {
   if (found == sessions_.end()) return;
   auto& leaving = found->second.leaving;
   const auto [begin, end] = leaving.equal_range(revision);
-  for (auto held = begin; held != end; ++held) GiveBack(found->second, held->second);
+  for (auto held = begin; held != end; ++held) GiveBack(held->second);
   leaving.erase(begin, end);
 }
 
@@ -169,60 +179,82 @@ RouteVersion RouteKeeper::Void(const NodeId& node) {
   const auto found = sessions_.find(node);
   if (found == sessions_.end()) return options_.quiescence->Publish();
   Session& session = found->second;
-  for (auto& [table, imports] : session.routed)
-    session.leaving.emplace(session.revision, std::move(imports));
-  session.routed.clear();
-  return PublishAll();
+  for (auto& [uid, table] : tables_) {
+    Imports left = Rebuild(table, node, [](ShardIndex) { return true; }, {});
+    if (!left.empty()) session.leaving.emplace(session.revision, std::move(left));
+  }
+  return options_.quiescence->Publish();
 }
 
 void RouteKeeper::ReleaseAll(const NodeId& node) {
   const auto found = sessions_.find(node);
   if (found == sessions_.end()) return;
   const Session& session = found->second;
-  for (const auto& [revision, imports] : session.leaving) GiveBack(session, imports);
-  for (const auto& [table, imports] : session.routed) GiveBack(session, imports);
+  for (const auto& [revision, imports] : session.leaving) GiveBack(imports);
   for (const Path& path : session.paths) {
     if (path.peer) options_.fabrics[path.fabric]->RemovePeer(*path.peer);
   }
   sessions_.erase(found);
 }
 
-fabric::RemoteRegion RouteKeeper::RegionOf(const Session& session, const Import& import) {
-  return {*session.paths[import.path].peer, import.address, import.length, import.key};
-}
-
-void RouteKeeper::GiveBack(const Session& session, const Imports& imports) {
+void RouteKeeper::GiveBack(const Imports& imports) {
   for (const Import& import : imports) {
-    const std::uint8_t fabric = session.paths[import.path].fabric;
-    options_.fabrics[fabric]->Release(RegionOf(session, import));
+    options_.fabrics[import.route.fabric]->Release(import.route.region);
   }
 }
 
-void RouteKeeper::Publish(const Board& board) {
-  const TableUid& uid = board.table;
-  Routes::Builder::Options options;
-  options.shards = board.shards;
-  options.turn = options_.turn;
-  options.forced = options_.forced;
-  options.incomplete = board.incomplete;
-  Routes::Builder builder(options);
-  for (const auto& [node, session] : sessions_) {
-    const auto held = session.routed.find(uid);
-    if (held == session.routed.end()) continue;
-    const std::uint16_t index = builder.AddSession(
-        {node, session.opened.incarnation, session.revision, session.lease, session.cut});
-    for (const Import& import : held->second) {
-      builder.Add(import.shard, index, session.paths[import.path].fabric,
-                  session.opened.paths[import.path], RegionOf(session, import));
+Routes::Builder::Options RouteKeeper::OptionsFor(const Table& table, const Imports& coming) const {
+  Routes::Builder::Options out;
+  out.shards = std::max(table.shards, table.routes->shards());
+  for (const Import& import : coming) out.shards = std::max(out.shards, import.shard.value() + 1);
+  out.turn = options_.turn;
+  out.incomplete = std::any_of(table.boards.begin(), table.boards.end(),
+                               [](const Board& board) { return board.incomplete; });
+  return out;
+}
+
+RouteKeeper::Imports RouteKeeper::Rebuild(Table& table, const NodeId& node, const Leave& leave,
+                                          const Imports& coming) {
+  const std::shared_ptr<const Routes> old = table.routes;
+  const std::span<const RouteSession> before = old->sessions();
+  std::size_t own = 0;  // the node's place in it
+  while (own < before.size() && before[own].node != node) ++own;
+  Imports left;
+  std::vector<bool> stays(before.size());
+  ForEachRoute(*old, [&](ShardIndex shard, const Route& route) {
+    if (route.session == own && leave(shard)) {
+      left.push_back({shard, route});
+    } else {
+      stays[route.session] = true;
     }
+  });
+  std::map<NodeId, std::uint16_t> numbers;
+  if (!coming.empty()) numbers[node];
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (stays[i]) numbers[before[i].node];
   }
-  board.board->Publish(builder.Build());
+
+  Routes::Builder builder(OptionsFor(table, coming));
+  for (auto& [id, number] : numbers) {
+    const Session& session = sessions_.at(id);
+    number = builder.AddSession(
+        {id, session.opened.incarnation, session.revision, session.lease, session.cut});
+  }
+  std::vector<std::uint16_t> now(before.size());
+  for (std::size_t i = 0; i < before.size(); ++i) {
+    if (stays[i]) now[i] = numbers[before[i].node];
+  }
+  ForEachRoute(*old, [&](ShardIndex shard, const Route& route) {
+    if (route.session != own || !leave(shard)) builder.Add(shard, now[route.session], route);
+  });
+  for (const Import& import : coming) builder.Add(import.shard, numbers[node], import.route);
+  table.routes = builder.Build();
+  for (const Board& board : table.boards) board.board->Publish(table.routes);
+  return left;
 }
 
-RouteVersion RouteKeeper::PublishAll() {
-  for (const Board& board : boards_) Publish(board);
-  // The version after the last board's: past it, no reader of any table uses what was replaced.
-  return options_.quiescence->Publish();
+void RouteKeeper::Publish(Table& table) {
+  Rebuild(table, {}, [](ShardIndex) { return false; }, {});
 }
 
 std::vector<FabricKind> RouteKeeper::Fabrics(const NodeId& node) const {

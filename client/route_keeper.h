@@ -7,16 +7,17 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "client/lease.h"
 #include "client/quiescence.h"
 #include "client/route_board.h"
+#include "client/routes.h"
 #include "engram/ids.h"
 #include "engram/session.h"
 #include "fabric/fabric.h"
@@ -34,10 +35,11 @@ class RouteKeeper {
   explicit RouteKeeper(Options options) : options_(std::move(options)) {}
 
   // Publishes the routes of `table` on `board` from now on until RemoveBoard. A table that is open
-  // twice has two boards.
+  // twice has two boards, on which the same is published.
   void AddBoard(RouteBoard* board, const TableUid& table, std::uint32_t shards);
   void RemoveBoard(RouteBoard* board);
-  // The board's readers wait for shards that nobody serves (Routes::incomplete).
+  // The board's readers wait for shards that nobody serves (Routes::incomplete), and so do those of
+  // the table's other boards.
   void SetIncomplete(RouteBoard* board, bool incomplete);
 
   // A session was opened: reaches its node by every path that works from here, before `deadline`.
@@ -64,13 +66,11 @@ class RouteKeeper {
   bool Granted(const NodeId& node) const;
 
  private:
-  // One path to one shard. Kept for as long as the shard can be read, a million of them perhaps.
+  // One path to one shard that is not in the routes: not yet, or not any more.
   struct Import {
     ShardIndex shard;
-    std::uint32_t path = 0;  // of the session; names fabric and peer
-    std::uint64_t address = 0, length = 0, key = 0;
+    Route route;  // without session and group
   };
-  static_assert(sizeof(Import) == 32);
   using Imports = std::vector<Import>;
   struct Path {
     std::uint8_t fabric = 0;
@@ -83,27 +83,31 @@ class RouteKeeper {
     bool cut = false;
     std::vector<Path> paths;  // as opened.paths, which grows with Reach
     std::vector<std::string> unreachable;
-    std::map<TableUid, Imports> routed;  // in order of the shards
     std::multimap<GrantRevision, Imports> leaving;
   };
   struct Board {
     RouteBoard* board = nullptr;
-    TableUid table;
-    std::uint32_t shards = 0;
-    bool incomplete = false;
+    bool incomplete = true;
+  };
+  struct Table {
+    std::uint32_t shards = 0;  // at least
+    std::vector<Board> boards;
+    // Everything that is imported and not leaving, a million routes perhaps: kept nowhere else.
+    std::shared_ptr<const Routes> routes = Routes::Builder({}).Build();
   };
 
   void ReachPath(const NodeId& node, Session& session, std::uint32_t path, Instant deadline);
   void ImportGrant(Session& session, const Grant& grant, Imports* out);
-  // Takes those shards of the table out of the routes.
-  static void Leave(Session& session, const TableUid& table, const std::set<ShardIndex>& shards);
-  static fabric::RemoteRegion RegionOf(const Session& session, const Import& import);
-  void GiveBack(const Session& session, const Imports& imports);
-  void Publish(const Board& board);
-  RouteVersion PublishAll();
+  // Makes the table's routes anew, without those of `node` to shards that `leave`, with `coming` of
+  // it, and publishes them. Returns what left.
+  using Leave = std::function<bool(ShardIndex)>;
+  Imports Rebuild(Table& table, const NodeId& node, const Leave& leave, const Imports& coming);
+  void Publish(Table& table);
+  Routes::Builder::Options OptionsFor(const Table& table, const Imports& coming) const;
+  void GiveBack(const Imports& imports);
 
   const Options options_;
-  std::vector<Board> boards_;
+  std::map<TableUid, Table> tables_;
   std::map<NodeId, Session> sessions_;
 };
 

@@ -34,11 +34,15 @@ void Routes::Builder::Add(ShardIndex shard, std::uint16_t session, std::uint8_t 
   if (options_.forced && *options_.forced != path.fabric) return;
   Route route;
   route.region = region;
-  route.session = session;
   route.fabric = fabric;
   route.path_class = ClassOf(path);
-  route.group = GroupOf(route);
-  entries_.push_back({shard.value(), route});
+  Add(shard, session, route);
+}
+
+void Routes::Builder::Add(ShardIndex shard, std::uint16_t session, const Route& route) {
+  Entry& entry = entries_.emplace_back(Entry{shard.value(), route});
+  entry.route.session = session;
+  entry.route.group = GroupOf(route);
 }
 
 std::uint16_t Routes::Builder::GroupOf(const Route& route) {
@@ -56,8 +60,13 @@ std::shared_ptr<const Routes> Routes::Builder::Build() {
   const auto rank = [this](const Entry& entry) {
     return std::tuple(entry.shard, sessions_[entry.route.session].cut, entry.route.path_class);
   };
+  // Whatever the order of the entries was, equal candidates are turned from the same one.
+  const auto place = [&](const Entry& entry) {
+    const Route& route = entry.route;
+    return std::tuple_cat(rank(entry), std::tuple(route.session, route.fabric, route.region.peer));
+  };
   std::stable_sort(entries_.begin(), entries_.end(),
-                   [&](const Entry& a, const Entry& b) { return rank(a) < rank(b); });
+                   [&](const Entry& a, const Entry& b) { return place(a) < place(b); });
   std::vector<std::size_t> ends;  // of runs of equal candidates
   for (std::size_t i = 1; i <= entries_.size(); ++i) {
     if (i == entries_.size() || rank(entries_[i]) != rank(entries_[i - 1])) ends.push_back(i);
@@ -77,12 +86,9 @@ std::shared_ptr<const Routes> Routes::Builder::Build() {
     out->first_[head.shard + 1] = static_cast<std::uint32_t>(end);
     begin = end;
   }
-  out->best_.assign(options_.shards, nullptr);
   for (std::uint32_t shard = 0; shard < options_.shards; ++shard) {
     out->first_[shard + 1] = std::max(out->first_[shard + 1], out->first_[shard]);
-    if (out->first_[shard + 1] == out->first_[shard]) continue;
-    out->best_[shard] = &out->routes_[out->first_[shard]];
-    ++out->shards_served_;
+    out->shards_served_ += out->first_[shard + 1] > out->first_[shard];
   }
   return out;
 }

@@ -58,9 +58,12 @@ class Routes {
  public:
   class Builder;
 
-  std::uint32_t shards() const { return static_cast<std::uint32_t>(best_.size()); }
+  std::uint32_t shards() const { return static_cast<std::uint32_t>(first_.size() - 1); }
   // Null when nobody serves the shard. REQUIRES: shard < shards().
-  const Route* Best(ShardIndex shard) const { return best_[shard.value()]; }
+  const Route* Best(ShardIndex shard) const {
+    const std::uint32_t* const first = first_.data() + shard.value();
+    return first[0] == first[1] ? nullptr : routes_.data() + first[0];
+  }
   // All of them, best first.
   std::span<const Route> Candidates(ShardIndex shard) const {
     return {routes_.data() + first_[shard.value()],
@@ -79,7 +82,6 @@ class Routes {
   Routes() = default;
   std::uint32_t shards_served_ = 0;
   bool incomplete_ = false;
-  std::vector<const Route*> best_;
   std::vector<std::uint32_t> first_;  // one more entry than shards
   std::vector<Route> routes_;
   std::vector<RouteSession> sessions_;
@@ -105,6 +107,8 @@ class Routes::Builder {
   // the shard is not one of the table.
   void Add(ShardIndex shard, std::uint16_t session, std::uint8_t fabric, const PathAddress& path,
            const fabric::RemoteRegion& region);
+  // As another snapshot has it, there perhaps with another number of its session.
+  void Add(ShardIndex shard, std::uint16_t session, const Route& route);
   std::shared_ptr<const Routes> Build();
 
  private:
