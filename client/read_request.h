@@ -34,9 +34,8 @@ inline bool IsRead(RowState state) {
   return state == RowState::kQueued || state == RowState::kInFlight || state == RowState::kLanded;
 }
 
-inline constexpr std::size_t kSealBatch = 48;      // FABRIC 1e
-inline constexpr std::size_t kMappedBatch = 128;   // operations written and read while in the cache
-inline constexpr std::size_t kMessageBatch = 384;  // gathered while the next are prepared
+inline constexpr std::size_t kSealBatch = 48;        // FABRIC 1e
+inline constexpr std::size_t kMessageBatch = 384;    // gathered while the next are prepared
 inline constexpr std::uint32_t kFirstMessage = 128;  // of a request: the node is idle until then
 inline constexpr std::size_t kMaxSortedGroups = 4096;
 inline constexpr Duration kFirstBackoff = std::chrono::milliseconds(1);
@@ -173,7 +172,8 @@ struct RowReader::Queue {
   std::unique_ptr<fabric::ReadQueue> queue;
   FabricKind kind = FabricKind::kLoopback;
   bool needs_registration = false;
-  bool completes_at_once = false;  // mapped: the copy is done when Submit returns
+  bool completes_at_once = false;  // the copy is done when Submit returns
+  bool reads_now = false;          // mapped: by ReadNow
   std::uint8_t index = 0;
   std::size_t batch = 0;
   std::uint32_t outstanding = 0;
@@ -181,6 +181,9 @@ struct RowReader::Queue {
   std::vector<fabric::ReadOp> ops;
   fabric::Lane lane = fabric::Lane::kUrgent;  // of the operations as they stand
   std::vector<fabric::ReadCompletion> completions;
+  // What ReadNow is told of the next rows; instead of `ops`.
+  std::vector<std::uint64_t> from;
+  std::vector<std::byte*> to;
 };
 
 }  // namespace engram::client

@@ -83,7 +83,10 @@ absl::Status RowReader::OpenQueues() {
     queue->index = static_cast<std::uint8_t>(queues_.size());
     queue->completes_at_once =
         queue->kind == FabricKind::kMapped || queue->kind == FabricKind::kLoopback;
-    queue->batch = queue->completes_at_once ? kMappedBatch : kMessageBatch;
+    queue->batch = kMessageBatch;
+    queue->reads_now = queue->queue->ReadNow({});
+    queue->from.resize(queue->batch);
+    queue->to.resize(queue->batch);
     queue->ops.resize(queue->batch);
     queue->completions.resize(queue->batch);
     for (fabric::ReadOp& op : queue->ops) {

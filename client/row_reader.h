@@ -254,6 +254,8 @@ class RowReader {
   // Rows -> fabric -> rows (row_transfer.cc).
   void Submit(Request& request);
   std::size_t Prepare(Request& request, Queue& queue, std::uint16_t group);
+  void ReadNow(Request& request, Queue& queue, std::uint16_t group);
+  std::size_t PrepareNow(Request& request, Queue& queue, std::uint16_t group);
   void Drain(Queue& queue);
   std::size_t Landed(std::span<const fabric::ReadCompletion> completions, FabricKind kind);
   void Failed(Request& request, std::uint32_t position, ReadStatus status);

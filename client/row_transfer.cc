@@ -26,6 +26,12 @@ void RowReader::Submit(Request& request) {
   while (request.cursor < request.order_count) {
     const std::uint16_t group = request.rows[request.order[request.cursor]].route->group;
     Queue& queue = *queues_[request.routes->groups()[group].fabric];
+    if (queue.reads_now) {
+      ReadNow(request, queue, group);
+      // The caller may use a part before the next one is read.
+      if (request.in_part_order && EndsPart(request)) return;
+      continue;
+    }
     const std::size_t count = Prepare(request, queue, group);
     const std::size_t accepted = queue.queue->Submit({queue.ops.data(), count});
     for (std::size_t i = accepted; i < count; ++i)
@@ -33,10 +39,8 @@ void RowReader::Submit(Request& request) {
     request.cursor += static_cast<std::uint32_t>(accepted);
     request.in_flight += static_cast<std::uint32_t>(accepted);
     queue.outstanding += static_cast<std::uint32_t>(accepted);
-    // Mapped reads are over by now: seals are checked while the rows are in the nearest cache.
     if (queue.completes_at_once) {
       Drain(queue);
-      // The caller may use a part before the next one is read.
       if (request.in_part_order && accepted == count && EndsPart(request)) return;
     }
     if (accepted < count && !(queue.completes_at_once && accepted > 0)) return;
@@ -89,6 +93,69 @@ std::size_t RowReader::Prepare(Request& request, Queue& queue, std::uint16_t gro
     op.local[1].region = request.scratch_region->region(queue.index);
   }
   return count;
+}
+
+// The next rows of `group` that belong to one part; returns how many. They count as landed: nothing
+// looks at them before they are. 0: the first one lies outside of its region.
+std::size_t RowReader::PrepareNow(Request& request, Queue& queue, std::uint16_t group) {
+  const std::uint32_t stride = options_.table->layout.stride();
+  const std::uint32_t* const order = request.order.data() + request.cursor;
+  const std::size_t limit =
+      std::min<std::size_t>(queue.batch, request.order_count - request.cursor);
+  Row* const rows = request.rows.data();
+  std::uint64_t* const from = queue.from.data();
+  std::byte** const to = queue.to.data();
+  const std::uint8_t part = rows[order[0]].part;
+  std::size_t count = 0;
+  for (; count < limit; ++count) {
+    Row& row = rows[order[count]];
+    const Route& route = *row.route;
+    if (route.group != group || row.part != part || route.region.length < stride ||
+        row.offset > route.region.length - stride)
+      break;
+    row.state = RowState::kLanded;
+    from[count] = route.region.address + row.offset;
+    to[count] = row.out;
+  }
+  return count;
+}
+
+// Mapped memory: the rows are there when this returns. Seals are checked while the rows are in the
+// nearest cache, and the next rows are on their way to it.
+void RowReader::ReadNow(Request& request, Queue& queue, std::uint16_t group) {
+  const std::size_t count = PrepareNow(request, queue, group);
+  const std::uint32_t* const order = request.order.data() + request.cursor;
+  auto& counters = counters_.rows[static_cast<std::size_t>(queue.kind)];
+  if (count == 0) {
+    ++request.cursor;
+    counters[static_cast<std::size_t>(ReadStatus::kRefused)].Add(1);
+    return Failed(request, order[0], ReadStatus::kRefused);
+  }
+  CheckSeals(request);  // of rows that came another way
+  auto& unchecked = request.unchecked;
+  const std::size_t batch = sealed_ ? kSealBatch : count;
+  for (std::size_t at = 0; at < count; at += batch) {
+    const std::size_t rows = std::min(batch, count - at);
+    std::uint64_t* const seals = sealed_ ? unchecked.seals.data() : nullptr;
+    queue.queue->ReadNow(
+        {row_bytes_, rows, queue.from.data() + at, queue.to.data() + at, seals, count - at - rows});
+    if (!sealed_) break;
+    for (std::size_t i = 0; i < rows; ++i) {
+      unchecked.positions[i] = order[at + i];
+      unchecked.ids[i] = request.rows[order[at + i]].id;
+      unchecked.rows[i] = queue.to[at + i];
+    }
+    unchecked.count = static_cast<std::uint32_t>(rows);
+    CheckSeals(request);
+  }
+  request.cursor += static_cast<std::uint32_t>(count);
+  completions_ += count;
+  counters[static_cast<std::size_t>(ReadStatus::kOk)].Add(count);
+  counters_.bytes_received.Add(count * options_.table->layout.stride());
+  request.last_fabric_kind = static_cast<std::uint8_t>(queue.kind);
+  Part& part = request.parts[request.rows[order[0]].part];
+  part.open -= static_cast<std::uint32_t>(count);
+  if (part.open == 0) Settle(request, part);
 }
 
 void RowReader::Drain(Queue& queue) {

@@ -90,6 +90,17 @@ struct ReadCompletion {
   ReadStatus status = ReadStatus::kOk;
 };
 
+// Rows of one width for ReadQueue::ReadNow: `row_bytes` bytes at address from[i] land at to[i] and,
+// where `seals` is not null, the 8 bytes after them at seals[i].
+struct RowsNow {
+  std::uint32_t row_bytes = 0;
+  std::size_t count = 0;
+  const std::uint64_t* from = nullptr;  // the address of an imported region and an offset
+  std::byte* const* to = nullptr;
+  std::uint64_t* seals = nullptr;
+  std::size_t next = 0;  // so many more of `from` will be read soon: only a hint
+};
+
 // What a wrong or withdrawn key does to the reader.
 enum class WrongKey : std::uint8_t {
   kFailsRead,   // that read completes as kRefused, others go on
@@ -130,6 +141,11 @@ class ReadQueue {
   // error: poll, then submit the rest. A read that cannot work completes with a status, through
   // Poll.
   virtual std::size_t Submit(std::span<const ReadOp> ops) = 0;
+
+  // The short way where memory is mapped: reads the rows and returns true. False: this queue
+  // cannot, or is closed; Submit them. REQUIRES: each row and its seal lie inside a region that
+  // Import of this fabric returned and that is not released.
+  virtual bool ReadNow(const RowsNow&) { return false; }
 
   // Moves up to out.size() completions into `out`, in any order, and drives progress. Never blocks.
   virtual std::size_t Poll(std::span<ReadCompletion> out) = 0;

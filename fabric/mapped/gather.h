@@ -1,5 +1,5 @@
-// The copy loop of mapped reads: prefetch some rows ahead, then plain loads and stores, one
-// completion a read. Compiled twice, for the baseline and for AVX2; the better one is chosen once.
+// The copy loops of mapped reads: prefetch some rows ahead, then plain loads and stores. Compiled
+// twice, for the baseline and for AVX2; the better ones are chosen once.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,21 @@ struct CompletionRing {
   std::size_t start;
 };
 
-// Carries out ops[0..count). A read whose region has another key than `key`, that leaves its region
-// or whose segments do not sum to its length is kRefused and touches nothing.
-using GatherFunction = void (*)(const ReadOp* ops, std::size_t count, std::uint64_t key,
-                                CompletionRing ring);
+struct Gathering {
+  // Carries out ops[0..count), one completion a read. A read whose region has another key than
+  // `key`, that leaves its region or whose segments do not sum to its length is kRefused and
+  // touches nothing.
+  void (*ops)(const ReadOp* ops, std::size_t count, std::uint64_t key, CompletionRing ring);
+  // ReadQueue::ReadNow.
+  void (*rows)(const RowsNow& rows);
+};
 
-void GatherBaseline(const ReadOp* ops, std::size_t count, std::uint64_t key, CompletionRing ring);
+extern const Gathering kGatherBaseline;
 #if defined(__x86_64__)
-void GatherAvx2(const ReadOp* ops, std::size_t count, std::uint64_t key, CompletionRing ring);
+extern const Gathering kGatherAvx2;
 #endif
 
-// The fastest one that this machine can run.
-GatherFunction ChooseGather();
+// The fastest that this machine can run.
+const Gathering& ChooseGather();
 
 }  // namespace engram::fabric

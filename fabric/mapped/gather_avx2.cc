@@ -5,9 +5,7 @@
 
 namespace engram::fabric {
 
-void GatherAvx2(const ReadOp* ops, std::size_t count, std::uint64_t key, CompletionRing ring) {
-  Gather(ops, count, key, ring);
-}
+const Gathering kGatherAvx2 = {GatherOps, GatherRowsNow};
 
 }  // namespace engram::fabric
 

@@ -2,15 +2,13 @@
 
 namespace engram::fabric {
 
-void GatherBaseline(const ReadOp* ops, std::size_t count, std::uint64_t key, CompletionRing ring) {
-  Gather(ops, count, key, ring);
-}
+const Gathering kGatherBaseline = {GatherOps, GatherRowsNow};
 
-GatherFunction ChooseGather() {
+const Gathering& ChooseGather() {
 #if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx2")) return GatherAvx2;
+  if (__builtin_cpu_supports("avx2")) return kGatherAvx2;
 #endif
-  return GatherBaseline;
+  return kGatherBaseline;
 }
 
 }  // namespace engram::fabric

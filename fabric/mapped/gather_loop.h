@@ -1,4 +1,4 @@
-// The body of GatherBaseline and GatherAvx2: included by both sources, each compiled for its own
+// The body of kGatherBaseline and kGatherAvx2: included by both sources, each compiled for its own
 // instruction set. Everything here has internal linkage, so the two never mix.
 #pragma once
 
@@ -44,11 +44,9 @@ inline void Move<32>(std::byte* to, const std::byte* from) {
 }
 
 // Assembly, because the compiler may drop the intrinsic. A bad address does not fault.
-inline void Prefetch(const ReadOp& op) {
+inline void PrefetchRange(std::uint64_t start, std::uint32_t bytes) {
   constexpr std::uint32_t kMost = 512;  // further on the hardware sees the stream
-  const std::uint32_t bytes = op.length < kMost ? op.length : kMost;
-  const std::uint64_t start = op.region.address + op.offset;
-  const std::uint64_t end = start + bytes;
+  const std::uint64_t end = start + (bytes < kMost ? bytes : kMost);
   for (std::uint64_t line = start & ~std::uint64_t{63}; line < end; line += 64) {
 #if defined(__x86_64__)
     asm volatile("prefetcht0 (%0)" : : "r"(line));
@@ -57,6 +55,8 @@ inline void Prefetch(const ReadOp& op) {
 #endif
   }
 }
+
+inline void Prefetch(const ReadOp& op) { PrefetchRange(op.region.address + op.offset, op.length); }
 
 // A region is named by its address in this process.
 inline const std::byte* AtAddress(std::uint64_t address) {
@@ -87,7 +87,7 @@ inline ReadStatus ReadOne(const ReadOp& op, std::uint64_t key) {
 
 constexpr std::size_t kAhead = 8;  // rows between the prefetch and the copy
 
-inline void GatherAny(const ReadOp* ops, std::size_t count, std::uint64_t key,
+inline void GatherOps(const ReadOp* ops, std::size_t count, std::uint64_t key,
                       CompletionRing ring) {
   const std::size_t first = count < kAhead ? count : kAhead;
   for (std::size_t i = 0; i < first; ++i) Prefetch(ops[i]);
@@ -99,18 +99,8 @@ inline void GatherAny(const ReadOp* ops, std::size_t count, std::uint64_t key,
   }
 }
 
-// Rows of a width known here, with or without the 8 bytes of a seal after them. A chunk of them is
-// checked first and cut down to addresses; the loop that waits for memory then does nothing else,
-// neither a loop over bytes, whose exits the processor would have to guess, nor loads of its own,
-// which would take the place of those that it waits for.
-constexpr std::size_t kChunk = 128;
-
-struct RowCopies {
-  std::uint64_t from[kChunk];
-  std::byte* to[kChunk];
-  std::byte* seal_to[kChunk];
-};
-
+// Rows of a width known here: the loop that waits for memory does nothing else, and has no loop
+// over bytes, whose exits the processor would have to guess.
 template <std::uint32_t kStored>
 [[gnu::always_inline]] inline void PrefetchStored(std::uint64_t start) {
 #if defined(__x86_64__)
@@ -135,59 +125,46 @@ template <std::uint32_t kBytes>
   static_assert(kBytes - kDone == 0 || kBytes - kDone == 8);
 }
 
-// False when a read of the chunk is not one row, or is refused.
 template <std::uint32_t kBytes, bool kSealed>
-inline bool CutDown(const ReadOp* ops, std::size_t count, std::uint64_t key, RowCopies& copies) {
+inline void GatherRowsOf(const RowsNow& rows) {
   constexpr std::uint32_t kStored = kBytes + (kSealed ? 8 : 0);
-  bool rows = true;
+  const std::uint64_t* const from = rows.from;
+  std::byte* const* const to = rows.to;
+  std::uint64_t* const seals = rows.seals;
+  const std::size_t count = rows.count, known = rows.count + rows.next;
+  const std::size_t first = known < kAhead ? known : kAhead;
+  for (std::size_t i = 0; i < first; ++i) PrefetchStored<kStored>(from[i]);
   for (std::size_t i = 0; i < count; ++i) {
-    const ReadOp& op = ops[i];
-    rows &= op.region.key == key && op.length == kStored && kStored <= op.region.length &&
-            op.offset <= op.region.length - kStored && op.local[0].bytes == kBytes &&
-            op.segments == (kSealed ? 2 : 1) && (!kSealed || op.local[1].bytes == 8);
-    copies.from[i] = op.region.address + op.offset;
-    copies.to[i] = op.local[0].data;
-    if (kSealed) copies.seal_to[i] = op.local[1].data;
+    if (i + kAhead < known) PrefetchStored<kStored>(from[i + kAhead]);
+    const std::byte* const row = AtAddress(from[i]);
+    CopyRow<kBytes>(to[i], row);
+    if (kSealed) Move<8>(reinterpret_cast<std::byte*>(seals + i), row + kBytes);
   }
-  return rows;
 }
 
-template <std::uint32_t kBytes, bool kSealed>
-inline void GatherRows(const ReadOp* ops, std::size_t count, std::uint64_t key,
-                       CompletionRing ring) {
-  constexpr std::uint32_t kStored = kBytes + (kSealed ? 8 : 0);
-  RowCopies copies;
-  if (!CutDown<kBytes, kSealed>(ops, count, key, copies)) return GatherAny(ops, count, key, ring);
-  const std::size_t first = count < kAhead ? count : kAhead;
-  for (std::size_t i = 0; i < first; ++i) PrefetchStored<kStored>(copies.from[i]);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kAhead < count) PrefetchStored<kStored>(copies.from[i + kAhead]);
-    const std::byte* const from = AtAddress(copies.from[i]);
-    CopyRow<kBytes>(copies.to[i], from);
-    if (kSealed) Move<8>(copies.seal_to[i], from + kBytes);
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    ring.entries[(ring.start + i) & ring.mask] = {ops[i].cookie, ReadStatus::kOk};
+inline void GatherRowsOfAnyWidth(const RowsNow& rows) {
+  for (std::size_t i = 0; i < rows.count; ++i) {
+    if (i + kAhead < rows.count + rows.next)
+      PrefetchRange(rows.from[i + kAhead], rows.row_bytes + 8);
+    const std::byte* const row = AtAddress(rows.from[i]);
+    Copy(rows.to[i], row, rows.row_bytes);
+    if (rows.seals != nullptr)
+      Move<8>(reinterpret_cast<std::byte*>(rows.seals + i), row + rows.row_bytes);
   }
 }
 
 template <std::uint32_t kBytes>
-inline void GatherRowsOf(const ReadOp* ops, std::size_t count, std::uint64_t key,
-                         CompletionRing ring) {
-  const auto gather = ops[0].segments == 2 ? GatherRows<kBytes, true> : GatherRows<kBytes, false>;
-  for (std::size_t at = 0; at < count; at += kChunk, ring.start += kChunk) {
-    gather(ops + at, count - at < kChunk ? count - at : kChunk, key, ring);
-  }
+inline void GatherSealedOrNot(const RowsNow& rows) {
+  rows.seals == nullptr ? GatherRowsOf<kBytes, false>(rows) : GatherRowsOf<kBytes, true>(rows);
 }
 
-// By the first read's width: those of the models' rows (FP8 with scales, FP8, BF16), else any.
-inline void Gather(const ReadOp* ops, std::size_t count, std::uint64_t key, CompletionRing ring) {
-  if (count == 0) return;
-  switch (ops[0].local[0].bytes) {
-    case 264: return GatherRowsOf<264>(ops, count, key, ring);
-    case 160: return GatherRowsOf<160>(ops, count, key, ring);
-    case 320: return GatherRowsOf<320>(ops, count, key, ring);
-    default: return GatherAny(ops, count, key, ring);
+// Widths of the models' rows (FP8 with scales, FP8, BF16), or any.
+inline void GatherRowsNow(const RowsNow& rows) {
+  switch (rows.row_bytes) {
+    case 264: return GatherSealedOrNot<264>(rows);
+    case 160: return GatherSealedOrNot<160>(rows);
+    case 320: return GatherSealedOrNot<320>(rows);
+    default: return GatherRowsOfAnyWidth(rows);
   }
 }
 

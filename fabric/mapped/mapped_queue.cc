@@ -11,9 +11,15 @@ MappedQueue::MappedQueue(std::uint64_t key, std::size_t depth)
 std::size_t MappedQueue::Submit(std::span<const ReadOp> ops) {
   if (closed_) return 0;
   const std::size_t accepted = std::min(ops.size(), depth_ - (head_ - tail_));
-  gather_(ops.data(), accepted, key_, {ring_.data(), ring_.size() - 1, head_});
+  gather_.ops(ops.data(), accepted, key_, {ring_.data(), ring_.size() - 1, head_});
   head_ += accepted;
   return accepted;
+}
+
+bool MappedQueue::ReadNow(const RowsNow& rows) {
+  if (closed_) return false;
+  gather_.rows(rows);
+  return true;
 }
 
 std::size_t MappedQueue::Poll(std::span<ReadCompletion> out) {

@@ -20,13 +20,14 @@ class MappedQueue final : public ReadQueue {
   MappedQueue(std::uint64_t key, std::size_t depth);
 
   std::size_t Submit(std::span<const ReadOp> ops) override;
+  bool ReadNow(const RowsNow& rows) override;
   std::size_t Poll(std::span<ReadCompletion> out) override;
   int ArmWait() override { return -1; }
   void Abandon(PeerId) override {}
   void Close() override;
 
  private:
-  const GatherFunction gather_;
+  const Gathering gather_;
   const std::uint64_t key_;
   const std::size_t depth_;
   std::vector<ReadCompletion> ring_;  // a power of two; entries [tail_, head_) wait

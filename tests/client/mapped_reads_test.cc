@@ -122,6 +122,32 @@ class MappedPool {
   // Reads one step; false when a row is not what it must be.
   bool ReadStep() {
     for (RowId& id : ids_) id = RowId(random_.Below(table_->layout.rows()));
+    if (Read(nullptr) > 0) return false;
+    for (std::size_t i = 0; i < ids_.size(); ++i) {
+      if (!IsRight(i)) return false;
+    }
+    return true;
+  }
+
+  // A node that grants less of the first shard than the table has there.
+  void GrantOnly(std::uint64_t rows) {
+    regions_[0].length = rows * table_->layout.stride() + table_->layout.row_bytes() - 1;
+    Publish();
+  }
+  // How the first rows of the table were read; those that are not right are kInvalid.
+  std::vector<ReadStatus> ReadFirstRows() {
+    for (std::size_t i = 0; i < ids_.size(); ++i) ids_[i] = RowId(i);
+    std::vector<ReadStatus> statuses(ids_.size());
+    Read(statuses.data());
+    for (std::size_t i = 0; i < ids_.size(); ++i) {
+      if (IsRight(i) != (statuses[i] == ReadStatus::kOk)) statuses[i] = ReadStatus::kInvalid;
+    }
+    return statuses;
+  }
+
+ private:
+  // Of the rows ids_; returns how many failed.
+  std::uint32_t Read(ReadStatus* statuses) {
     ReadPart part;
     part.ids = ids_.data();
     part.run_rows = kStepRows;
@@ -129,18 +155,16 @@ class MappedPool {
     part.ngram_rows = 8;
     part.out = out_.data();
     part.row_stride = table_->layout.row_bytes();
+    part.row_status = statuses;
     const Instant deadline = SystemClock::Get().Now() + std::chrono::seconds(60);
     const auto slot = reader_->Start({{&part, 1}, deadline, fabric::Lane::kUrgent, nullptr});
-    if (!reader_->Wait(slot, deadline) || reader_->Collect(slot) > 0) return false;
-    for (std::size_t i = 0; i < ids_.size(); ++i) {
-      FillSyntheticRow(kSeed, ids_[i], expected_);
-      if (std::memcmp(&out_[i * expected_.size()], expected_.data(), expected_.size()) != 0)
-        return false;
-    }
-    return true;
+    return reader_->Wait(slot, deadline) ? reader_->Collect(slot) : kStepRows;
+  }
+  bool IsRight(std::size_t i) {
+    FillSyntheticRow(kSeed, ids_[i], expected_);
+    return std::memcmp(&out_[i * expected_.size()], expected_.data(), expected_.size()) == 0;
   }
 
- private:
   void Fill() {
     const ShardLayout& layout = table_->layout;
     const std::uint32_t row_bytes = layout.row_bytes();
@@ -251,6 +275,24 @@ TEST_P(MappedReadsTest, AWaitForALockIsSeen) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seals, MappedReadsTest,
+                         testing::Values(SealKind::kNone, SealKind::kCrc32c));
+
+class MappedBoundsTest : public testing::TestWithParam<SealKind> {};
+
+TEST_P(MappedBoundsTest, RowsOutsideOfWhatIsGrantedAreRefusedAndTheOthersAreRead) {
+  constexpr std::size_t kGranted = 20;
+  MappedPool pool(GetParam());
+  EXPECT_EQ(pool.ReadFirstRows(), std::vector<ReadStatus>(kStepRows, ReadStatus::kOk));
+  pool.GrantOnly(kGranted);
+  const std::vector<ReadStatus> statuses = pool.ReadFirstRows();
+  for (std::size_t i = 0; i < statuses.size(); ++i) {
+    EXPECT_EQ(statuses[i], i < kGranted ? ReadStatus::kOk : ReadStatus::kRefused) << "row " << i;
+  }
+  pool.GrantOnly(0);
+  EXPECT_EQ(pool.ReadFirstRows(), std::vector<ReadStatus>(kStepRows, ReadStatus::kRefused));
+}
+
+INSTANTIATE_TEST_SUITE_P(Seals, MappedBoundsTest,
                          testing::Values(SealKind::kNone, SealKind::kCrc32c));
 
 }  // namespace

@@ -378,11 +378,9 @@ TEST(MappedImport, TakesOnlySealedReadOnlySlabsOfTheSaidLength) {
 
 // Both copy loops, every length and misalignment: the right bytes and no others.
 TEST(Gather, CopiesExactlyTheBytesWanted) {
-  std::vector<GatherFunction> loops = {GatherBaseline};
-  if (ChooseGather() != GatherBaseline) loops.push_back(ChooseGather());
   std::vector<std::byte> from(2048), to(2048);
   for (std::size_t i = 0; i < from.size(); ++i) from[i] = std::byte(i * 31 + i / 256);
-  for (GatherFunction gather : loops) {
+  for (const Gathering& gather : {kGatherBaseline, ChooseGather()}) {
     for (std::uint32_t length = 0; length < 900; ++length) {
       std::fill(to.begin(), to.end(), std::byte{0xee});
       const std::size_t skew = length % 5;
@@ -392,11 +390,47 @@ TEST(Gather, CopiesExactlyTheBytesWanted) {
       op.length = length;
       op.local[0] = {to.data() + 8 + skew, length, nullptr};
       ReadCompletion done{0, ReadStatus::kInvalid};
-      gather(&op, 1, 42, {&done, 0, 0});
+      gather.ops(&op, 1, 42, {&done, 0, 0});
       ASSERT_EQ(done.status, ReadStatus::kOk);
       ASSERT_EQ(memcmp(to.data() + 8 + skew, from.data() + 3 + skew, length), 0) << length;
       ASSERT_EQ(to[7 + skew], std::byte{0xee});
       ASSERT_EQ(to[8 + skew + length], std::byte{0xee}) << length;
+    }
+  }
+}
+
+// Rows of the widths that have loops of their own and of others, with seals and without.
+TEST(Gather, RowsLandWholeAndNextToNothingElse) {
+  constexpr std::size_t kRows = 40, kGap = 5;
+  for (const Gathering& gather : {kGatherBaseline, ChooseGather()}) {
+    for (const std::uint32_t width : {160u, 264u, 320u, 7u, 256u, 1000u}) {
+      const std::size_t stored = width + 8;
+      std::vector<std::byte> memory(kRows * stored), landed(kRows * (width + kGap));
+      for (std::size_t i = 0; i < memory.size(); ++i) memory[i] = std::byte(i * 31 + i / 256);
+      for (const std::size_t count : {std::size_t{1}, std::size_t{9}, kRows}) {
+        for (const bool sealed : {false, true}) {
+          std::fill(landed.begin(), landed.end(), std::byte{0xee});
+          std::vector<std::uint64_t> from, seals(count + 1, 77);
+          std::vector<std::byte*> to;
+          for (std::size_t i = 0; i < kRows; ++i) {
+            const std::size_t row = (i * 17) % kRows;
+            from.push_back(reinterpret_cast<std::uint64_t>(memory.data() + row * stored));
+            to.push_back(landed.data() + i * (width + kGap));
+          }
+          gather.rows({width, count, from.data(), to.data(), sealed ? seals.data() : nullptr,
+                       kRows - count});
+          for (std::size_t i = 0; i < kRows; ++i) {
+            const std::byte* const row = reinterpret_cast<const std::byte*>(from[i]);  // NOLINT
+            const bool read = i < count;
+            ASSERT_EQ(memcmp(to[i], row, width) == 0, read) << width << " row " << i;
+            for (std::size_t gap = 0; gap < kGap; ++gap)
+              ASSERT_EQ(to[i][width + gap], std::byte{0xee}) << width << " after row " << i;
+            if (!read || !sealed) continue;
+            ASSERT_EQ(memcmp(&seals[i], row + width, 8), 0) << width;
+          }
+          EXPECT_EQ(seals[sealed ? count : 0], 77u);
+        }
+      }
     }
   }
 }
@@ -415,8 +449,8 @@ TEST(Gather, RefusesWhatItMustNotTouch) {
   many.segments = 4;
   const ReadOp ops[] = {other_key, outside, too_long, no_segment, many, good};
   ReadCompletion done[8];
-  for (GatherFunction gather : {GatherBaseline, ChooseGather()}) {
-    gather(ops, 6, 42, {done, 7, 0});
+  for (const Gathering& gather : {kGatherBaseline, ChooseGather()}) {
+    gather.ops(ops, 6, 42, {done, 7, 0});
     for (int i = 0; i < 5; ++i) EXPECT_EQ(done[i].status, ReadStatus::kRefused) << i;
     EXPECT_EQ(done[5].status, ReadStatus::kOk);
   }
