@@ -22,7 +22,10 @@ namespace {
 constexpr std::uint64_t kMagic = 0x48434d4152474e45;  // "ENGRAMCH"
 constexpr std::uint32_t kFormat = 2;
 constexpr std::uint64_t kHeaderBytes = 4096;
-constexpr int kTries = 200;  // of 5 ms each
+constexpr std::uint64_t kTriesASecond = 200;
+
+// How long another process may take to make the segment: the kernel clears every page of it.
+std::uint64_t SecondsToMake(std::uint64_t bytes) { return 5 + (bytes >> 30) * 5; }
 
 struct SegmentHeader {
   std::uint64_t magic;
@@ -164,7 +167,7 @@ absl::StatusOr<std::unique_ptr<HostSegment>> HostSegment::Open(const HostSegment
   std::unique_ptr<HostSegment> segment(new HostSegment());
   segment->path_ = PathOf(options);
   const SegmentHeader wanted = HeaderFor(options);
-  for (int tries = 0;; ++tries) {
+  for (std::uint64_t tries = 0;; ++tries) {
     int fd = -1;
     auto next = Try(segment->path_, wanted, &fd);
     if (next.ok() && *next == Next::kUse) {
@@ -173,10 +176,12 @@ absl::StatusOr<std::unique_ptr<HostSegment>> HostSegment::Open(const HostSegment
     }
     if (fd >= 0) close(fd);
     if (!next.ok()) return next.status();
-    if (tries == kTries)
+    const std::uint64_t seconds = SecondsToMake(wanted.bytes);
+    if (tries == seconds * kTriesASecond)
       return Error(absl::StatusCode::kUnavailable, segment->path_,
-                   "another process has been making it for a second: try again");
-    const timespec pause{0, 5'000'000};
+                   absl::StrCat("another process has been making it for ", seconds,
+                                " seconds: look whether that process stands still, or try again"));
+    const timespec pause{0, 1'000'000'000 / kTriesASecond};
     nanosleep(&pause, nullptr);
   }
   void* memory = mmap(nullptr, wanted.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, segment->fd_, 0);

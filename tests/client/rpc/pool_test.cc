@@ -66,16 +66,19 @@ class PoolTest : public testing::Test {
     PoolOptions options;
     options.endpoints = {controller_.endpoint()};
     options.fabric = fabric;
+    options.connect_timeout = 60s;
     auto pool = Pool::Open(options);
     ASSERT_TRUE(pool.ok()) << pool.status();
     pool_ = *std::move(pool);
-    auto table = pool_->OpenTable("small@1", {});
+    OpenTableOptions patient;
+    patient.open_timeout = 60s;
+    auto table = pool_->OpenTable("small@1", patient);
     ASSERT_TRUE(table.ok()) << table.status();
     table_ = *std::move(table);
   }
 
   // Reads rows all over the table; every delivered byte must be right.
-  absl::Status Read(Duration timeout = 20s) {
+  absl::Status Read(Duration timeout = 60s) {
     const std::uint64_t rows = table_->layout().rows();
     std::vector<RowId> ids;
     for (std::uint64_t i = 0; i < 2000; ++i) ids.push_back(RowId(i * 7919 % rows));
@@ -93,7 +96,7 @@ class PoolTest : public testing::Test {
   }
   template <class Holds>
   bool Eventually(Holds holds) {
-    for (int i = 0; i < 1000; ++i) {
+    for (int i = 0; i < 6000; ++i) {
       if (holds()) return true;
       std::this_thread::sleep_for(10ms);
     }
@@ -179,14 +182,14 @@ TEST_F(PoolTest, ADeadNodeIsNamedAndOneThatRestartedIsReadAgain) {
   nodes_.erase("n1");
   controller_.DeclareDead("n1");
   absl::Status status;
+  // On a slow machine a read may also just be late.
   ASSERT_TRUE(Eventually([&] {
     status = Read(500ms);
-    return !status.ok();
-  }));
-  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    return absl::IsUnavailable(status);
+  })) << status;
   EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("small@1"), HasSubstr("n1")));
   StartNode("n1");  // with a new incarnation, at another address
-  EXPECT_TRUE(Eventually([&] { return Read(500ms).ok(); }));
+  EXPECT_TRUE(Eventually([&] { return Read(5s).ok(); }));
 }
 
 TEST_F(PoolTest, ReadsFromTheOtherReplicaWhenANodeDies) {
