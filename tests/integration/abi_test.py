@@ -24,7 +24,7 @@ class AbiTest(unittest.TestCase):
         for name, seed in TABLES.items():
             spec = cls.pool.synthetic(**SPEC, seed=seed)
             cls.pool.ok("load", "table", name, "--synthetic", spec, "--shard-bytes", "1MiB", "--replicas", "2",
-                        "--wait", "--timeout", "60s")
+                        "--wait", "--timeout", "240s")
 
     def run_program(self, *command, **environment):
         env = dict(self.pool.env, ENGRAM_ENDPOINT=self.endpoint, ENGRAM_TEST_BIN=str(BIN_DIR),

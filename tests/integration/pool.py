@@ -27,7 +27,7 @@ class Pool:
         self.run("local", "down", "--purge", "--data-dir", self.data_dir)
         self.work.cleanup()
 
-    def run(self, *words, timeout=120, text=True):
+    def run(self, *words, timeout=300, text=True):
         command = [self.bin_dir / "engramctl", *map(str, words)]
         return subprocess.run(command, env=self.env, capture_output=True, text=text, timeout=timeout)
 
@@ -89,7 +89,7 @@ def alive(pid):
     return stat[stat.rindex(")") + 2] not in "ZX"
 
 
-def wait_until(condition, seconds=30):
+def wait_until(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():

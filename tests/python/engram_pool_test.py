@@ -19,6 +19,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parent / "integration")]
 import engram_pool  # noqa: E402
 import package_test  # noqa: E402
+import patient  # noqa: E402, F401
 from checkpoint import Checkpoint  # noqa: E402
 from engram_pool._abi import TableInfo, library  # noqa: E402
 from package_test import python  # noqa: E402
@@ -64,7 +65,7 @@ def setUpModule():
     NARROW = Checkpoint(POOL.path / "narrow", layers=[0, 5, 6], max_order=3, heads=3, head_dim=96, vocab_size=300,
                         raw_vocab=2000, prefix="", nested=False, files=1, seed=6)
     for name, checkpoint in (("wide@1", WIDE), ("narrow@2", NARROW)):
-        POOL.ok("load", "table", name, "--checkpoint", checkpoint.path, "--shard-bytes", "1MiB", "--wait", "--timeout", "60s")
+        POOL.ok("load", "table", name, "--checkpoint", checkpoint.path, "--shard-bytes", "1MiB", "--wait", "--timeout", "240s")
     package_test.POOL, package_test.ENDPOINT, package_test.WIDE = POOL, ENDPOINT, WIDE
 
 
@@ -92,7 +93,7 @@ class ReadTest(unittest.TestCase):
         names = {"layers.1.engram.embed.scale": "odd_scales", "layers.1.engram.embed.weight": "odd_values"}
         odd = Checkpoint(POOL.path / "odd", layers=[1], max_order=2, heads=2, head_dim=64, vocab_size=300, raw_vocab=2000, prefix="",
                          nested=False, files=2, seed=7, names=names)
-        load = ("load", "table", "odd@1", "--checkpoint", odd.path, "--wait", "--timeout", "60s")
+        load = ("load", "table", "odd@1", "--checkpoint", odd.path, "--wait", "--timeout", "240s")
         refused = POOL.run(*load)
         self.assertNotEqual(refused.returncode, 0)
         self.assertIn("layers.1.engram.embed.", refused.stderr)
@@ -431,7 +432,7 @@ class ZKilledNodeTest(unittest.TestCase):
         with engram_pool.connect(ENDPOINT) as pool:
             table = pool.table("wide@1")
             os.kill(POOL.processes()["node-1"]["pid"], signal.SIGKILL)
-            self.assertTrue(wait_until(lambda: self.failure(table, tokens) is not None, 20))
+            self.assertTrue(wait_until(lambda: self.failure(table, tokens) is not None, 60))
             error = self.failure(table, tokens)
             self.assertIsInstance(error, engram_pool.Unavailable)
             self.assertIn("node-1", str(error))
@@ -441,8 +442,8 @@ class ZKilledNodeTest(unittest.TestCase):
             np.testing.assert_array_equal(error.rows[good], wanted[good])
             np.testing.assert_array_equal(error.rows[~good], np.broadcast_to(POISON, error.rows[~good].shape))
             POOL.up()
-            POOL.ok("wait", "table", "wide@1", "--for", "ready", "--timeout", "60s")
-            self.assertTrue(wait_until(lambda: self.failure(table, tokens) is None, 30), "the same handle reads again")
+            POOL.ok("wait", "table", "wide@1", "--for", "ready", "--timeout", "240s")
+            self.assertTrue(wait_until(lambda: self.failure(table, tokens) is None, 120), "the same handle reads again")
             np.testing.assert_array_equal(table.read(tokens, timeout=60), wanted)
 
     @staticmethod

@@ -15,8 +15,9 @@ import unittest
 import numpy as np
 
 HERE = pathlib.Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE.parent / "integration")]
+sys.path[:0] = [str(HERE), str(HERE.parent / "integration")]
 import engram_pool  # noqa: E402
+import patient  # noqa: E402, F401
 from pool import Pool, stopped, wait_until  # noqa: E402
 
 BIN_DIR = None
@@ -52,7 +53,7 @@ def setUpModule():
     ENDPOINT = POOL.up("--nodes", "2", "--memory-per-node", "128MiB", "--port", "0")
     for name, seed in (("small@1", 7), ("small@2", 10)):
         POOL.ok("load", "table", name, "--synthetic", POOL.synthetic(**SPEC, seed=seed), "--shard-bytes", "1MiB", "--replicas", "2",
-                "--wait", "--timeout", "60s")
+                "--wait", "--timeout", "240s")
 
 
 class StepsTest(unittest.TestCase):
