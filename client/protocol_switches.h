@@ -6,6 +6,8 @@
 namespace engram::client {
 
 struct ProtocolSwitches {
+  // Rule 1: grants come in numbered revisions; one that is missing ends the session.
+  bool refuse_missing_revisions = true;
   // Rule 2: a lease is counted from when its request was sent, not from when the answer came.
   bool count_lease_from_request = true;
   // Rule 3 (a): a withdrawal is acknowledged only when no read of it can start any more.

@@ -318,8 +318,8 @@ void ClientSession::Hear(Instant now, const SessionRefused& refused, Actions& ou
 void ClientSession::Hear(Instant now, const GrantUpdate& update, Actions& out) {
   if (state_ != State::kOpen) return;
   const bool first = received_ == GrantRevision(0);
-  if (update.revision <= received_ ||
-      (!first && update.revision.value() != received_.value() + 1)) {
+  if (update.revision <= received_ || (!first && update.revision.value() != received_.value() + 1 &&
+                                       switches_.refuse_missing_revisions)) {
     Lose(now,
          absl::InternalError(absl::StrCat("node \"", options_.node.name, "\" sent grant revision ",
                                           update.revision.value(), " after ", received_.value())),

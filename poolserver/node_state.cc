@@ -60,6 +60,9 @@ std::optional<Instant> NodeState::NextTimer() const {
 
 bool NodeState::StartOwnRead(const ShardKey& shard) {
   const auto it = replicas_.find(shard);
+  if (it != replicas_.end() && !switches_.count_own_reads) {
+    return it->second.state() == ReplicaState::kServing;
+  }
   return it != replicas_.end() && it->second.StartOwnRead();
 }
 
@@ -341,6 +344,7 @@ void NodeState::On(Instant, const ReplicaHidden& event, Actions& out) {
 }
 
 void NodeState::On(Instant, const OwnReadFinished& event, Actions& out) {
+  if (!switches_.count_own_reads) return;
   const auto it = replicas_.find(event.shard);
   ENGRAM_CHECK(it != replicas_.end());
   it->second.FinishOwnRead(event.tier);

@@ -12,6 +12,8 @@ struct ProtocolSwitches {
   bool hold_lease_while_unapplied = true;
   // Rule 3 (c): a session whose stream broke keeps its lease to the end.
   bool keep_lease_of_broken_session = true;
+  // Rule 3: reads of the node's own count as readers; the scrubber's and those of moves always do.
+  bool count_own_reads = true;
   // Rule 8: what carries a fencing token older than one seen before is refused.
   bool refuse_older_tokens = true;
   // Rule 8: a command that is meant for another incarnation is refused.

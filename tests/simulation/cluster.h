@@ -45,6 +45,8 @@ struct Cluster {
   Rules rules;
   // Adapters of clients that hang: they never say that they have let go of a region.
   bool hung_releases = false;
+  // Streams of read sessions lose updates of grants, which those of gRPC never do.
+  Instant updates_lost_until{};
   bool calm = false;  // nothing moves for load any more
   // The controllers elect one of them; else the scenario says who takes the store.
   bool elects = false;

@@ -30,6 +30,7 @@ struct Results {
   std::uint64_t hot_copies = 0;      // most copies at one time beyond those that tables ask for
   std::uint64_t aliases_set = 0;
   std::uint64_t replaced = 0;       // processes of nodes that had to exit for another one
+  std::uint64_t updates_lost = 0;   // of grants, on their way to a client
   std::uint64_t late_commands = 0;  // that reached another process of their node
   // Replicas that a node was made to retire although the leader's map says that they serve.
   std::uint64_t retired_while_mapped = 0;
@@ -68,6 +69,7 @@ inline constexpr NamedCount kCounts[] = {
     {"hot_copies", &Results::hot_copies},
     {"aliases_set", &Results::aliases_set},
     {"processes_replaced", &Results::replaced},
+    {"updates_lost", &Results::updates_lost},
     {"late_commands", &Results::late_commands},
     {"retired_while_mapped", &Results::retired_while_mapped},
     {"clients_revoked", &Results::revoked},

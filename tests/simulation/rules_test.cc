@@ -27,17 +27,24 @@ struct Broken {
   const char* rule;
   Rules rules;
   TroubleSet drawn;  // what the rule is for
+  bool lost_updates = false;
 };
 
 constexpr TroubleSet kOperator =
     Only(Trouble::kDelete) | Only(Trouble::kMove) | Only(Trouble::kIntent);
 
 Broken Without(const char* rule, TroubleSet drawn, void (*change)(Rules&)) {
-  Broken broken{rule, {}, drawn | kOperator};
+  Broken broken{rule, {}, drawn | kOperator, false};
   change(broken.rules);
   return broken;
 }
 
+Broken MissingRevisionsAccepted() {
+  Broken broken = Without("1", Only(Trouble::kStopClient),
+                          [](Rules& rules) { rules.client.refuse_missing_revisions = false; });
+  broken.lost_updates = true;
+  return broken;
+}
 Broken LeaseCountedFromTheAnswer() {
   return Without(
       "2", Only(Trouble::kSlowAnswers) | Only(Trouble::kCutClient) | Only(Trouble::kStopClient),
@@ -81,6 +88,7 @@ std::uint64_t SeedWithAWrongRow(const Broken& broken) {
     ScenarioOptions options = Small(seed, broken.drawn);
     options.seals = Seals::kNever;
     options.rules = broken.rules;
+    options.lost_updates = broken.lost_updates;
     const ScenarioOutcome outcome = RunScenario(options);
     if (outcome.results.rows_wrong == 0) continue;
     options.rules = {};
@@ -107,16 +115,18 @@ TEST_P(RuleTest, WithoutItSealsCatchEveryWrongRow) {
     ScenarioOptions options = Small(seed, broken.drawn);
     options.seals = Seals::kAlways;
     options.rules = broken.rules;
+    options.lost_updates = broken.lost_updates;
     const ScenarioOutcome outcome = RunScenario(options);
     EXPECT_EQ(outcome.results.rows_wrong, 0u) << "seed " << seed;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Simulation, RuleTest,
-                         testing::Values(&LeaseCountedFromTheAnswer, &ReuseWithoutWaiting,
-                                         &AckBeforeRoutesChanged, &AckBeforeReadsEnded,
-                                         &BrokenSessionForgotten, &LeaseNotChecked,
-                                         &RestartsAreTheSame, &RoutesFollowTheAlias),
+                         testing::Values(&MissingRevisionsAccepted, &LeaseCountedFromTheAnswer,
+                                         &ReuseWithoutWaiting, &AckBeforeRoutesChanged,
+                                         &AckBeforeReadsEnded, &BrokenSessionForgotten,
+                                         &LeaseNotChecked, &RestartsAreTheSame,
+                                         &RoutesFollowTheAlias),
                          [](const auto& one) { return "Rule" + std::string(one.param().rule); });
 
 // Rule 3 (c), its other half: it keeps nobody from a wrong row, but retirement from never ending.
@@ -179,6 +189,30 @@ Results ExpectSound(ScenarioOptions (*history)(std::uint64_t seed, bool rule)) {
     all += outcome.results;
   }
   return all;
+}
+
+// Rule 1: an update of grants that is lost ends the session, and everything else goes on.
+ScenarioOptions WithLostUpdates(std::uint64_t seed, bool) {
+  ScenarioOptions options = Small(seed, kOperator);
+  options.lost_updates = true;
+  return options;
+}
+
+TEST(SimulationRules, AnUpdateThatIsLostEndsItsSessionAndNothingElse) {
+  EXPECT_GT(ExpectSound(&WithLostUpdates).updates_lost, 0u);
+}
+
+// Rule 3 (d): what the node reads itself.
+ScenarioOptions WithOwnReads(std::uint64_t seed, bool rule) {
+  ScenarioOptions options = Small(seed, kOperator);
+  options.rules.node.count_own_reads = rule;
+  return options;
+}
+
+TEST(SimulationRules, ANodeReusesWhatItReadsItselfWhenItsOwnReadsDoNotCount) {
+  ExpectFound(&WithOwnReads, [](const ScenarioOutcome& outcome) {
+    return outcome.failures.front().find("reading itself") != std::string::npos;
+  });
 }
 
 bool RetiredWhileMapped(const ScenarioOutcome& outcome) {

@@ -28,6 +28,7 @@ class Scenario {
     cluster_.world = &world_;
     cluster_.rules = options.rules;
     cluster_.hung_releases = options.hung_releases;
+    if (options.lost_updates) cluster_.updates_lost_until = world_.now() + options.trouble;
     const auto few = [&](std::uint64_t bound) {
       return std::min(choices_.Below(bound), choices_.Below(bound));
     };

@@ -55,6 +55,7 @@ struct ScenarioOptions {
   Seals seals = Seals::kAsTheSeedSays;
   Rules rules = {};
   bool hung_releases = false;
+  bool lost_updates = false;  // see Cluster
   // What is drawn from, so that a test can look for something in particular ...
   TroubleSet drawn = kEveryTrouble;
   // ... and what is carried out of what was drawn: leaving one out leaves the others as they are.

@@ -115,6 +115,8 @@ class SimNode {
   void WatchKeysOf(const TenantPolicies& policies);
   void CheckKeys(const std::string& client, const std::set<std::uint64_t>& keys);
   void ReadOwnMemory();
+  void FailOwnRead();
+  bool LosesUpdate(const std::string& reader);
   void FillPlace(std::uint64_t place, const TableRecord& table, ShardIndex shard);
   void LoadShard(const ShardInTier& key);
   void PullShard(const ShardInTier& key, const Successor& from);
