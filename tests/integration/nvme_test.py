@@ -7,7 +7,6 @@ import os
 import pathlib
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,7 @@ import urllib.request
 
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from failover_test import free_ports  # noqa: E402
-from pool import wait_until  # noqa: E402
+from pool import PATIENCE, stopped, wait_until  # noqa: E402
 from security_test import Program  # noqa: E402
 
 BIN_DIR = pathlib.Path()
@@ -63,8 +62,8 @@ class NvmePool:
     def logs(self):
         return "\n".join(f"== {name}\n{program.text()[-2000:]}" for name, program in self.programs.items())
 
-    def run(self, *words, timeout=100):
-        env = dict(os.environ, ENGRAM_ENDPOINT=self.endpoint, ENGRAM_CONTEXT=str(self.work / "none"))
+    def run(self, *words, timeout=300):
+        env = dict(os.environ, ENGRAM_ENDPOINT=self.endpoint, ENGRAM_CONTEXT=str(self.work / "none"), **PATIENCE)
         return subprocess.run([BIN_DIR / "engramctl", *map(str, words)], env=env, capture_output=True, text=True, timeout=timeout)
 
     def ok(self, *words):
@@ -78,7 +77,7 @@ class NvmePool:
         return self.ok("load", "table", table, "--synthetic", path, "--tiers", "nvme", "--shard-bytes", "1MiB", *words)
 
     def metric(self, node, name):
-        page = urllib.request.urlopen(f"http://127.0.0.1:{self.metrics[node]}/metrics", timeout=5).read().decode()
+        page = urllib.request.urlopen(f"http://127.0.0.1:{self.metrics[node]}/metrics", timeout=30).read().decode()
         return float(re.search(rf"^{name}(?:{{[^}}]*}})? (\S+)$", page, re.M).group(1))
 
     def damage(self, node):
@@ -100,7 +99,7 @@ class NvmeTest(unittest.TestCase):
 
     def test_rows_come_from_the_device_and_a_damaged_block_from_another_replica(self):
         with NvmePool(["n1", "n2"]) as pool:
-            pool.load("t@1", 2000, "--replicas", "2", "--wait", "--timeout", "60s")
+            pool.load("t@1", 2000, "--replicas", "2", "--wait", "--timeout", "240s")
             self.assertIn("nvme", pool.ok("get", "replicas", "-o", "wide"))
             self.assertEqual(len(pool.files("n1", ".rows")), len(pool.files("n2", ".rows")))
             self.assertIn("0 wrong", pool.ok("verify", "table", "t@1", "--sample", "2000"))
@@ -112,7 +111,7 @@ class NvmeTest(unittest.TestCase):
 
     def test_a_damaged_block_of_the_only_replica_is_a_failure_that_names_node_and_row(self):
         with NvmePool(["n1"]) as pool:
-            pool.load("t@1", 2000, "--wait", "--timeout", "60s")
+            pool.load("t@1", 2000, "--wait", "--timeout", "240s")
             pool.damage("n1")
             done = pool.run("verify", "table", "t@1", "--sample", "8000")
             self.assertNotEqual(done.returncode, 0, done.stdout)
@@ -122,14 +121,20 @@ class NvmeTest(unittest.TestCase):
     def test_a_node_killed_in_the_middle_of_a_load_leaves_nothing_that_serves(self):
         with NvmePool(["n1"]) as pool:
             pool.load("t@1", 12000)
-            self.assertTrue(wait_until(lambda: pool.files("n1", ".rows") and pool.files("n1", ".partial")), pool.logs())
-            node = pool.programs["n1"]
-            node.process.send_signal(signal.SIGKILL)
-            node.process.wait()
-            whole, partial = pool.files("n1", ".rows"), pool.files("n1", ".partial")
-            self.assertTrue(partial, "the kill met no load: make the table larger")
+            node = pool.programs["n1"].process
+
+            def killed_in_the_middle():
+                # It stands still while it is looked at, so that the load cannot end before the kill.
+                with stopped([node.pid]):
+                    middle = pool.files("n1", ".rows") and pool.files("n1", ".partial")
+                    if middle:
+                        node.kill()
+                    return middle
+            self.assertTrue(wait_until(killed_in_the_middle, every=0.001), pool.logs())
+            node.wait()
+            whole = pool.files("n1", ".rows")
             pool.start_node("n1")
-            pool.ok("wait", "table", "t@1", "--for", "ready", "--timeout", "90s")
+            pool.ok("wait", "table", "t@1", "--for", "ready", "--timeout", "240s")
             self.assertIn("half-written files", pool.programs["n1"].text())
             self.assertIn(f"kept {len(whole)} shards", pool.programs["n1"].text())
             self.assertFalse(pool.files("n1", ".partial"))
@@ -138,7 +143,7 @@ class NvmeTest(unittest.TestCase):
     def test_what_the_machine_cannot_do_is_refused_at_the_start(self):
         for flags, says in ((("--nvme", "1GiB"), "--nvme-dir"), (("--nvme-dir", "/nowhere"), "give --nvme"),
                             (("--nvme-dir", "/nowhere", "--nvme", "1GiB"), "make the directory")):
-            done = subprocess.run([BIN_DIR / "engram-poolserver", "--memory", "0", *flags], capture_output=True, text=True, timeout=20)
+            done = subprocess.run([BIN_DIR / "engram-poolserver", "--memory", "0", *flags], capture_output=True, text=True, timeout=60)
             self.assertNotEqual(done.returncode, 0)
             self.assertIn(says, done.stderr)
 

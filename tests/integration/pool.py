@@ -9,6 +9,10 @@ import tempfile
 import time
 
 
+# What engramctl waits where a test does not say it: its own 10 s are for people.
+PATIENCE = {"ENGRAM_TIMEOUT": "60s"}
+
+
 class Pool:
     """One data directory, one context, one pool. Use as a context manager: it always stops what it started."""
 
@@ -17,14 +21,14 @@ class Pool:
         self.work = tempfile.TemporaryDirectory(prefix="engram-test-")
         self.path = pathlib.Path(self.work.name)
         self.data_dir = self.path / "pool"
-        self.env = dict(os.environ, ENGRAM_CONTEXT=str(self.path / "context.yaml"))
+        self.env = dict(os.environ, ENGRAM_CONTEXT=str(self.path / "context.yaml"), **PATIENCE)
         self.env.pop("ENGRAM_ENDPOINT", None)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.run("local", "down", "--purge", "--data-dir", self.data_dir)
+        self.run("local", "down", "--purge", "--data-dir", self.data_dir, "--timeout", "10s")
         self.work.cleanup()
 
     def run(self, *words, timeout=300, text=True):
@@ -89,10 +93,11 @@ def alive(pid):
     return stat[stat.rindex(")") + 2] not in "ZX"
 
 
-def wait_until(condition, seconds=60):
+def wait_until(condition, seconds=90, every=0.05):
+    """Bounds what would never come; a test that needs all of it is slow, not wrong."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if condition():
             return True
-        time.sleep(0.05)
+        time.sleep(every)
     return False
