@@ -13,7 +13,7 @@
 namespace engram::ctl {
 namespace {
 
-constexpr std::chrono::milliseconds kDrainLookEvery{200};
+constexpr std::chrono::milliseconds kDrainLookEvery{50};
 constexpr int kMovesPrinted = 20;
 
 struct NodeVerbOptions {
