@@ -6,6 +6,9 @@ import subprocess
 import time
 
 
+SPARE_SECONDS = 300  # beyond its limit, for the guest to boot and to say where it stands
+
+
 @dataclasses.dataclass
 class Case:
     suite: str
@@ -27,7 +30,8 @@ class Machine:
     cpu: str = "max"
     kernel_words: str = ""
     arguments: tuple = ("-nic", "none")
-    limit_seconds: int = 1200
+    limit_seconds: int = 3600  # of the suite; no suite takes a tenth of it on an idle machine
+    listens_on: int = 0  # a port of this host, for the other guest
 
     def memory_bytes(self):
         """What QEMU takes for it: "2G,maxmem=8G" is 2 GiB."""
@@ -42,7 +46,8 @@ class Guest:
         self.work.mkdir(parents=True, exist_ok=True)
         self.report = self.work / "report"
         self.report.write_bytes(b"")
-        words = f"console=ttyS0 quiet panic=-1 transparent_hugepage=madvise suite={machine.suite} {machine.kernel_words}"
+        words = f"console=ttyS0 quiet panic=-1 transparent_hugepage=madvise suite={machine.suite} limit={machine.limit_seconds}"
+        words += f" {machine.kernel_words}"
         if machine.role:
             words += f" role={machine.role}"
         if shell:
@@ -72,10 +77,15 @@ class Guest:
     def running(self):
         if self.process.poll() is not None:
             return False
-        if time.monotonic() - self.started < self.machine.limit_seconds:
+        if time.monotonic() - self.started < self.machine.limit_seconds + SPARE_SECONDS:
             return True
         self.end()
         return False
+
+    def wait_for_port(self):
+        """Until QEMU listens for the other guest, if it does, or has ended."""
+        while self.machine.listens_on and self.running() and not _listens(self.machine.listens_on):
+            time.sleep(0.1)
 
     def end(self):
         if self.process is not None and self.process.poll() is None:
@@ -86,7 +96,7 @@ class Guest:
         return self.report.read_text(encoding="utf-8", errors="replace").replace("\r", "").splitlines()
 
     def last_words(self):
-        """What the guest's console and QEMU said last, for a guest that never reached its suite."""
+        """What the guest's console and QEMU said last, for a guest that does not end by itself."""
         out = []
         for name in ("qemu", "console"):
             path = self.work / name
@@ -116,8 +126,17 @@ class Guest:
                 finished = True
         if found[-1].seconds < 0:
             found[-1].seconds = 0
-        if boot.outcome == "FAIL":
-            boot.log = self.last_words()
-        if not finished and self.process.poll() is not None and found[-1].outcome != "FAIL":
-            found.append(Case(name, "power off", detail="the guest ended before its suite did"))
+        if not finished and self.process.poll() is not None:
+            if found[-1].outcome != "FAIL":
+                found.append(Case(name, "power off", detail="the guest ended before its suite did"))
+            found[-1].log += self.last_words()
         return found
+
+
+def _listens(port):
+    """As the kernel says: who connects to see it would be taken for the other guest."""
+    for line in pathlib.Path("/proc/net/tcp").read_text(encoding="ascii").splitlines()[1:]:
+        address, state = line.split()[1], line.split()[3]
+        if state == "0A" and address.endswith(f":{port:04X}"):
+            return True
+    return False

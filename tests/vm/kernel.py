@@ -4,6 +4,7 @@ import shutil
 import subprocess
 
 PACKAGE = "linux-image-6.12-amd64"
+APT = ("apt-get", "-o", "Acquire::Retries=3")
 
 
 class Kernel:
@@ -37,8 +38,7 @@ def fetch(cache):
     if not (folder / "complete").exists():
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
-        package = _real_package()
-        _run("apt-get", "download", package, cwd=folder)
+        _download(folder)
         _run("dpkg-deb", "-x", next(folder.glob("*.deb")).name, ".", cwd=folder)
         for deb in folder.glob("*.deb"):
             deb.unlink()
@@ -47,6 +47,15 @@ def fetch(cache):
     if not (kernel.tree / "modules.dep").exists():
         _run("depmod", "-b", folder, kernel.version)
     return kernel
+
+
+def _download(folder):
+    """Lists that are older than the archive name a package that is gone: then once more with new ones."""
+    try:
+        _run(*APT, "download", _real_package(), cwd=folder)
+    except SystemExit:
+        _run(*APT, "update", "-qq")
+        _run(*APT, "download", _real_package(), cwd=folder)
 
 
 def _real_package():
@@ -58,7 +67,7 @@ def _real_package():
             if word == "Depends" and name.startswith("linux-image-"):
                 return name
         if attempt == 0:
-            _run("apt-get", "update", "-qq")
+            _run(*APT, "update", "-qq")
     raise SystemExit(f"./dev vm: apt knows no {PACKAGE}; the packages are those of Debian 12, with bookworm-security among the sources")
 
 

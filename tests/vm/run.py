@@ -1,5 +1,6 @@
 """Builds guests, runs the suites in them, prints one table. `./dev vm --help` says how it is used."""
 import argparse
+import os
 import pathlib
 import shutil
 import signal
@@ -13,6 +14,7 @@ from guest import Guest
 
 SPARE_MEMORY = 512 << 20  # of QEMU itself, and of the files that are devices
 SPARE_DISK = 1 << 30
+ALONE_SECONDS = 300  # that a guest may take to notice that the other one is gone
 PROGRAMS = ["engram-placement", "engram-poolserver", "engramctl", "engram_conformance_test", "engram_vm_reader"]
 
 
@@ -53,8 +55,8 @@ def check_host(machines, cache):
         raise SystemExit(f"./dev vm: {cache} has {free >> 20} MiB free, the guests need {SPARE_DISK >> 20} MiB")
 
 
-def run_suite(name, work, the_kernel, initramfs, wanted):
-    """Starts the suite's guests one after the other, waits for them; their cases."""
+def run_suite(name, work, the_kernel, initramfs, wanted, cases):
+    """Starts the suite's guests one after the other, waits for them, adds their cases, also when it is stopped."""
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
     guests = []
@@ -64,16 +66,19 @@ def run_suite(name, work, the_kernel, initramfs, wanted):
         for machine in machines:
             folder = work / (machine.role or "guest")
             guests.append(Guest(machine, the_kernel, initramfs, folder, wanted.shell, wanted.skip).start(wanted.shell))
-            time.sleep(0.3)  # the first one listens for the second
-        shown = 0
-        while any([guest.running() for guest in guests]):
+            guests[-1].wait_for_port()
+        shown, alone_since = 0, None
+        while any(running := [guest.running() for guest in guests]):
             time.sleep(0.2)
             shown = show(guests, shown)
+            alone_since = alone_since or (None if all(running) else time.monotonic())
+            if alone_since and time.monotonic() - alone_since > ALONE_SECONDS:
+                break
         show(guests, shown)
     finally:
         for guest in guests:
             guest.end()
-    return [case for guest in guests for case in guest.cases()]
+        cases += [case for guest in guests for case in guest.cases()]
 
 
 def show(guests, shown):
@@ -85,6 +90,8 @@ def show(guests, shown):
 
 
 def print_table(cases):
+    if not cases:
+        return
     if sys.stderr.isatty():
         print("\r\033[K", end="", file=sys.stderr)
     suite = max(len(case.suite) for case in cases)
@@ -92,10 +99,12 @@ def print_table(cases):
     print(f"{'SUITE':{suite}}  {'CASE':{name}}  RESULT  SECONDS  DETAIL")
     for case in cases:
         print(f"{case.suite:{suite}}  {case.name:{name}}  {case.outcome:6}  {case.seconds:7.1f}  {case.detail}")
-    for case in cases:
-        if case.outcome == "FAIL" and case.log:
-            print(f"\n{case.suite}: {case.name}")
-            print("\n".join("  " + line for line in case.log))
+    failed = [case for case in cases if case.outcome == "FAIL"]
+    for case in failed:
+        print(f"\n{case.suite}: {case.name}")
+        print("\n".join("  " + line for line in case.log))
+    if failed:
+        print("\nthis machine: load %.1f %.1f %.1f" % os.getloadavg(), f"on {os.cpu_count()} processors")
 
 
 def main():
@@ -111,9 +120,9 @@ def main():
     try:
         for name in wanted.suite:
             started = time.monotonic()
-            these = run_suite(name, cache / name, the_kernel, initramfs, wanted)
-            cases += these
-            failed = any(case.outcome == "FAIL" for case in these)
+            before = len(cases)
+            run_suite(name, cache / name, the_kernel, initramfs, wanted, cases)
+            failed = any(case.outcome == "FAIL" for case in cases[before:])
             if failed:
                 print(f"{name}: consoles are in {(cache / name).relative_to(build.parent)}", file=sys.stderr)
             elif not wanted.keep:
@@ -122,7 +131,7 @@ def main():
     finally:
         if not wanted.keep:
             initramfs.unlink(missing_ok=True)
-    print_table(cases)
+        print_table(cases)
     return 1 if any(case.outcome == "FAIL" for case in cases) else 0
 
 

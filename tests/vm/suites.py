@@ -10,17 +10,19 @@ def rdma(_work):
 
 
 def _wire():
-    """The arguments of two guests whose network cards are the two ends of one socket: (name, arguments) each."""
+    """Of two guests whose network cards are the two ends of one socket: role, QEMU's arguments, the port it listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     return [(role, ("-netdev", f"socket,id=wire,{end}=127.0.0.1:{port}",
-                    "-device", f"virtio-net-pci,bus=pcie.0,netdev=wire,romfile=,mac=52:54:00:00:00:0{number}"))
+                    "-device", f"virtio-net-pci,bus=pcie.0,netdev=wire,romfile=,mac=52:54:00:00:00:0{number}"),
+             port if end == "listen" else 0)
             for number, (role, end) in enumerate((("server", "listen"), ("client", "connect")), 1)]
 
 
 def rdma2(_work):
-    return [Machine(suite="rdma2", role=role, cpus=1, memory="1536M", arguments=card) for role, card in _wire()]
+    return [Machine(suite="rdma2", role=role, cpus=1, memory="1536M", arguments=card, listens_on=port)
+            for role, card, port in _wire()]
 
 
 def _file(path, megabytes):
@@ -54,17 +56,17 @@ def cxl(work, suite="cxl"):
 def gate(work):
     """The short form of rdma and cxl, in one boot: a minute and a half on an idle machine."""
     [machine] = cxl(work, "gate")
-    return [dataclasses.replace(machine, limit_seconds=900)]
+    return [dataclasses.replace(machine, limit_seconds=1800)]
 
 
 def cxl2(work):
     """One file is the memory of both guests' devices; each has labels of its own."""
     shared = _file(work / "cxl-memory", 256)
     guests = []
-    for role, card in _wire():
+    for role, card, port in _wire():
         device = _cxl_device(shared, _file(work / f"cxl-labels-{role}", 256))
         device["arguments"] += card
-        guests.append(Machine(suite="cxl2", role=role, cpus=1, memory="1536M,maxmem=8G,slots=8", **device))
+        guests.append(Machine(suite="cxl2", role=role, cpus=1, memory="1536M,maxmem=8G,slots=8", listens_on=port, **device))
     return guests
 
 

@@ -1,5 +1,9 @@
 # Words that every suite uses. What a suite did goes to ttyS1, one line each, in the form that tests/vm/guest.py reads.
 
+# How long anything that must happen may take, in seconds: an emulated processor of a busy machine is slow, and a wait that ends
+# early costs nothing. The suite's own limit (tests/vm/suites.py) bounds them all.
+PATIENCE=300
+
 # Debian's busybox prefers its own programs to those of PATH.
 ip() { /usr/bin/ip "$@"; }
 modprobe() { /sbin/modprobe "$@"; }
@@ -43,22 +47,34 @@ case_of() {
     code=1
   fi
   case $code in 0) outcome=pass ;; 77) outcome=skip ;; *) outcome=FAIL ;; esac
-  if [ $outcome = FAIL ]; then
-    dmesg | grep -E -A 12 'segfault|traps:|Out of memory|invalid opcode|fatal signal' >/tmp/kernel.program.log
-    for log in /tmp/case.log /tmp/*.program.log; do
-      [ -s "$log" ] || continue
-      say "log --- $log"
-      tail -n 40 "$log" | while IFS= read -r line; do say "log $line"; done
-    done
-  fi
+  [ $outcome = FAIL ] && show_logs
   say "end $(uptime_seconds) $outcome $(cat /tmp/detail)"
   return $code
 }
 
-# wait_until SECONDS command...: until it succeeds.
+# What a case and the programs said, and how busy this machine is.
+show_logs() {
+  local log line
+  dmesg | grep -E -A 12 'segfault|traps:|Out of memory|invalid opcode|fatal signal' >/tmp/kernel.program.log
+  { cat /proc/loadavg && grep MemAvailable /proc/meminfo && top -b -n 1 | head -n 16; } >/tmp/machine.program.log 2>&1
+  for log in /tmp/case.log /tmp/*.program.log; do
+    [ -s "$log" ] || continue
+    say "log --- $log"
+    tail -n 40 "$log" | while IFS= read -r line; do say "log $line"; done
+  done
+}
+
+# A suite that takes longer than it may says where it stands, and the machine goes.
+end_in_time() {
+  sleep "$limit" || return
+  show_logs
+  say "end $(uptime_seconds) FAIL the suite's limit of $limit s ran out in the middle of it"
+  poweroff -f
+}
+
+# wait_until command...: until it succeeds, for as long as the patience lasts.
 wait_until() {
-  local limit=$(($(date +%s) + $1))
-  shift
+  local limit=$(($(date +%s) + PATIENCE))
   until "$@"; do
     [ "$(date +%s)" -ge "$limit" ] && return 1
     sleep 0.2

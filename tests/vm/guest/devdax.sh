@@ -8,15 +8,15 @@ describe_devdax() {
 # The namespace's page structures go to system memory: two guests that share a device must not share those.
 make_devdax_namespace() {
   ndctl create-namespace -m devdax --map=mem -r region0 "$@" || refuse "no namespace" || return 1
-  wait_until 10 test -e $DEVICE || refuse "no $DEVICE" || return 1
+  wait_until test -e $DEVICE || refuse "no $DEVICE" || return 1
 }
 
 # make_cxl_devdax: a region on the CXL device, a namespace on the region.
 make_cxl_devdax() {
   load_modules cxl_acpi cxl_pci cxl_mem cxl_port cxl_pmem nd_pmem dax_pmem device_dax kmem || return 1
-  wait_until 20 test -e /sys/bus/cxl/devices/mem0 || refuse "no CXL memory device" || return 1
+  wait_until test -e /sys/bus/cxl/devices/mem0 || refuse "no CXL memory device" || return 1
   cxl create-region -m -d decoder0.0 -t pmem -w 1 mem0 || refuse "no region" || return 1
-  wait_until 10 test -e /sys/bus/nd/devices/region0 || return 1
+  wait_until test -e /sys/bus/nd/devices/region0 || return 1
   make_devdax_namespace || return 1
   describe_devdax
 }
@@ -29,14 +29,14 @@ node_on_devdax() {
   start_devdax_node || refuse "no node" || return 1
   load_table || refuse "no table" || return 1
   open_reader dax mapped || refuse "no reader" || return 1
-  ask dax read 3000 60 || refuse "$(cat /tmp/answer)" || return 1
+  ask dax read 3000 $LONG || refuse "$(cat /tmp/answer)" || return 1
   grep -q "of $DEVICE" /tmp/node.program.log || refuse "the memory is elsewhere" || return 1
   detail "$(answer rows) rows right, 0 wrong, over $(answer path)"
 }
 
 over_stream() {
   open_reader plain stream || refuse "no reader" || return 1
-  ask plain read 1000 60 || refuse "$(cat /tmp/answer)" || return 1
+  ask plain read 1000 $LONG || refuse "$(cat /tmp/answer)" || return 1
   detail "$(answer rows) rows right, 0 wrong, over $(answer path)"
 }
 
@@ -44,7 +44,7 @@ over_stream() {
 refused() {
   local words=$1
   shift
-  if ENGRAM_MEMORY=0 timeout -s KILL 60 engram-poolserver --controller "$ENGRAM_ENDPOINT" --lease ${LEASE}s "$@" 2>/tmp/refusal; then
+  if ENGRAM_MEMORY=0 timeout -s KILL $PATIENCE engram-poolserver --controller "$ENGRAM_ENDPOINT" --lease ${LEASE}s "$@" 2>/tmp/refusal; then
     refuse "it started: $*"
     return 1
   fi
@@ -64,7 +64,7 @@ what_cannot_work() {
 }
 
 unsealed_table() {
-  engramctl load table bare@1 --synthetic /tmp/spec.json --seal none --wait --timeout 30s && return 1
+  engramctl load table bare@1 --synthetic /tmp/spec.json --seal none --wait --timeout ${PATIENCE}s && return 1
   grep -h "not sealed" /tmp/node.program.log /tmp/controller.program.log && detail "refused: not sealed"
 }
 
@@ -73,7 +73,7 @@ killed_and_restarted() {
   stop_node -KILL || refuse "it does not end" || return 1
   start_devdax_node || refuse "no node" || return 1
   grep -h "waits" /tmp/node.program.log || refuse "it did not wait for leases" || return 1
-  ask dax again 2000 120 || refuse "$(cat /tmp/answer)" || return 1
+  ask dax again 2000 $LONG || refuse "$(cat /tmp/answer)" || return 1
   detail "waited until no reader held a lease; $(answer rows) rows right, 0 wrong"
 }
 
@@ -90,6 +90,22 @@ take_over() {
   refused 'belongs to node "node-b"' --node-id node-a --cxl-devices $DEVICE || return 1
   start_devdax_node --take-over-device "$(superblock_holder)" || refuse "not given back" || return 1
   detail "refused without the owner's name, then taken over from $holder and back"
+}
+
+# The node says which device is gone and ends; a reader that needs the node gets no row; once the device is back, so are they.
+device_disappears() {
+  local bus=/sys/bus/dax/drivers/device_dax
+  ask plain again 256 $LONG || refuse "$(cat /tmp/answer)" || return 1
+  echo dax0.0 >$bus/unbind || refuse "not unbound" || return 1
+  wait_until test -e /tmp/node.ended || refuse "the node goes on without its device" || return 1
+  [ "$(cat /tmp/node.ended)" = 1 ] || refuse "it ended with status $(cat /tmp/node.ended)" || return 1
+  rm /tmp/node.ended
+  grep "$DEVICE is gone or failed" /tmp/node.program.log || refuse "it does not say why" || return 1
+  no_row plain read 256 5 || return 1
+  echo dax0.0 >$bus/bind && wait_until test -e $DEVICE || refuse "not bound again" || return 1
+  start_devdax_node || refuse "no node" || return 1
+  ask plain again 2000 $LONG || refuse "$(cat /tmp/answer)" || return 1
+  detail "the node named it and ended; no row meanwhile; $(answer rows) rows right once it was back"
 }
 
 devdax_cases() {

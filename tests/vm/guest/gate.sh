@@ -9,8 +9,8 @@ ADDRESS=10.8.0.1
 LEASE=120
 
 devdax_in_place_of_memory() {
-  kill -CONT "$(cat /tmp/node.pid)"
-  wait_until 60 engramctl delete table $TABLE --yes --force || refuse "the table stays" || return 1
+  thaw_node
+  wait_until engramctl delete table $TABLE --yes --force || refuse "the table stays" || return 1
   stop_node || refuse "the node does not stop" || return 1
   LEASE=10
   TABLE=rows@2
@@ -19,8 +19,8 @@ devdax_in_place_of_memory() {
 
 case_of "an RDMA device appears" on_dummy
 case_of "a pool over verbs" pool_over_verbs && {
-  case_of "10,000 rows of a frozen node" frozen_node
   case_of "a retired region costs its reader only" retired_region
+  case_of "10,000 rows of a frozen node" frozen_node
 }
 case_of "a CXL device becomes a DAX device" make_cxl_devdax && {
   case_of "a pool node on the DAX device" devdax_in_place_of_memory

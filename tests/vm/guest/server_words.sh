@@ -5,5 +5,4 @@ export PATH=/usr/bin:/bin:/sbin HOME=/root
 . /suites/devdax.sh
 . /suites/two_guests.sh
 ADDRESS=$SERVER
-LEASE=10
 export ENGRAM_ENDPOINT=$SERVER:7700
