@@ -106,7 +106,7 @@ class ThreeTiersTest(unittest.TestCase):
         with open(device, "wb") as file:
             file.truncate(32 << 20)
         self.pool.env.update(ENGRAM_CXL_DEVICES=f"file:{device}", ENGRAM_DAX_DEVICES=f"file:{device}", ENGRAM_CXL_MEMORY="12MiB",
-                             ENGRAM_NVME_DIR=str(self.nvme), ENGRAM_NVME="64MiB", ENGRAM_SLAB_SIZE="2MiB", ENGRAM_HUGE_PAGES="off", ENGRAM_LEASE="1s")
+                             ENGRAM_NVME_DIR=str(self.nvme), ENGRAM_NVME="64MiB", ENGRAM_SLAB_SIZE="2MiB", ENGRAM_HUGE_PAGES="off")
         self.pool.up("--nodes", 1, "--memory-per-node", "10MiB")
         self.pool.ok("load", "table", "t@1", "--synthetic", self.pool.synthetic(**SPEC), "--shard-bytes", "2MiB", "--wait")
 
