@@ -68,7 +68,8 @@ bool RowReader::CopyInPart(Request& request, std::uint32_t position, std::uint32
     const auto original = static_cast<std::uint32_t>(seen_[cell]);
     const auto equal = [&](std::uint32_t i) {
       const Row& row = request.rows[original + i];
-      return row.id == wanted[i].id && IsRead(row.state);
+      // Rows of an earlier message may be out of the cache by now.
+      return row.id == wanted[i].id && (IsRead(row.state) || row.state == RowState::kCached);
     };
     std::uint32_t same = 0;
     while (same < rows && original + same < position && equal(same)) ++same;

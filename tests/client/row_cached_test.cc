@@ -134,6 +134,16 @@ TEST_F(RowCachedTest, DuplicatesOfACachedNgramAreCopied) {
   EXPECT_EQ(Counters().duplicates.value(), 4u);
 }
 
+TEST_F(RowCachedTest, DuplicatesOfACachedNgramOfAnEarlierMessageAreCopied) {
+  Open(FabricKind::kStream);
+  Run(Ids(0, 400));
+  std::vector<RowId> ids = Ids(0, 400);
+  for (const RowId id : Ids(0, 8)) ids.push_back(id);
+  EXPECT_EQ(Run(ids), 0u);
+  EXPECT_EQ(Counters().cache_hits.value(), 400u);
+  EXPECT_EQ(Counters().duplicates.value(), 8u);
+}
+
 TEST_F(RowCachedTest, SingleRowsAreUnitsOfTheirOwn) {
   Open(FabricKind::kStream);
   EXPECT_EQ(Run(Ids(0, 3), 1), 0u);
