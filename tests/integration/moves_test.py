@@ -20,6 +20,7 @@ TABLE = "t@1"
 SPEC = {"model": "deepseek-v4.1", "engram_vocab_size": 4000, "layers": [1], "seed": 7}  # 48 shards, 26 MiB
 ROWS_A_STEP = 256
 READ_NS = 20_000_000_000
+OPEN_NS = 90_000_000_000
 
 
 class RowsOptions(ctypes.Structure):
@@ -31,6 +32,10 @@ class PoolOptions(ctypes.Structure):
     _fields_ = [("struct_size", ctypes.c_size_t), ("endpoints", ctypes.c_char_p), ("client_name", ctypes.c_char_p),
                 ("tenant", ctypes.c_char_p), ("fabric", ctypes.c_char_p), ("connect_timeout_ns", ctypes.c_uint64),
                 ("spin_ns", ctypes.c_uint64)]
+
+
+class TableOptions(ctypes.Structure):
+    _fields_ = [("struct_size", ctypes.c_size_t), ("spec", ctypes.c_char_p), ("content", ctypes.c_char_p), ("open_timeout_ns", ctypes.c_uint64)]
 
 
 class TableInfo(ctypes.Structure):
@@ -51,6 +56,7 @@ class Reader(threading.Thread):
         options = PoolOptions()
         lib.engram_pool_options_init(ctypes.byref(options))
         options.endpoints, options.fabric = endpoint.encode(), fabric.encode()
+        options.connect_timeout_ns = OPEN_NS
         self.pool, self.table = ctypes.c_void_p(), ctypes.c_void_p()
         try:
             self.open(options, table, seed)
@@ -60,8 +66,9 @@ class Reader(threading.Thread):
 
     def open(self, options, table, seed):
         lib = self.lib
+        how = TableOptions(struct_size=ctypes.sizeof(TableOptions), open_timeout_ns=OPEN_NS)
         self.check(self.open_pool(options))
-        self.check(lib.engram_table_open(self.pool, table.encode(), None, ctypes.byref(self.table)))
+        self.check(lib.engram_table_open(self.pool, table.encode(), ctypes.byref(how), ctypes.byref(self.table)))
         info = TableInfo(struct_size=ctypes.sizeof(TableInfo))
         self.check(lib.engram_table_get_info(self.table, ctypes.byref(info)))
         rng = random.Random(seed)
