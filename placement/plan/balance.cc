@@ -10,6 +10,9 @@ namespace {
 
 constexpr int kMostPasses = 16;
 constexpr std::size_t kMostTried = 4;
+// Exchanges that came to nothing, in one pass: where many nodes are too hot and none can help, a
+// plan must not take for ever to find that out.
+constexpr int kMostExchangesInVain = 16;
 
 class Balancer {
  public:
@@ -21,6 +24,7 @@ class Balancer {
     if (most <= limits.quiet_load || most <= goal_ * (1 + limits.hysteresis)) return;
     for (int pass = 0; pass < kMostPasses; ++pass) {
       const std::uint64_t before = state_.changes();
+      in_vain_ = 0;
       for (std::uint32_t node : Loaded()) Shed(node);
       if (state_.changes() == before) return;
     }
@@ -80,28 +84,71 @@ class Balancer {
     if (!HandOver(hot, from, false)) MakeRoom(hot, from);
   }
 
-  // A shard too hot for where it is, and for what is left of any node: it goes where it does better
-  // all the same, and what is there makes room in the next pass.
-  void MakeRoom(std::vector<std::uint32_t> hot, std::uint32_t from) {
-    const PlanLimits& limits = state_.limits();
-    const NodeState& node = state_.nodes()[from];
-    const double use = node.Use();
-    if (use <= goal_ * (1 + limits.hysteresis)) return;
-    // Whatever the order: the next plan must not find what this one does not.
-    std::sort(hot.begin(), hot.end(), [&](std::uint32_t a, std::uint32_t b) {
+  // The hottest that it holds, whatever the order in which they came: the next plan must not find
+  // what this one does not.
+  std::vector<std::uint32_t> HottestCopies(std::vector<std::uint32_t> ids, std::uint32_t from,
+                                           std::size_t most) const {
+    std::erase_if(ids, [&](auto id) { return !PlanState::Holds(state_.shard(id), from); });
+    std::sort(ids.begin(), ids.end(), [&](std::uint32_t a, std::uint32_t b) {
       return std::pair(-state_.shard(a).Share(), a) < std::pair(-state_.shard(b).Share(), b);
     });
-    for (std::size_t i = 0; i < std::min(hot.size(), kMostTried); ++i) {
-      const ShardState& shard = state_.shard(hot[i]);
-      if (!PlanState::Holds(shard, from)) continue;
-      const bool any_node = use > limits.target_load && state_.MayGrow(shard.table);
-      const std::uint32_t to = state_.BestTarget(hot[i], from, any_node);
-      if (to == PlanState::kNone) continue;
-      const NodeState& other = state_.nodes()[to];
-      if ((other.load + shard.Share()) / other.strength * (1 + limits.hysteresis) > use) continue;
-      state_.Move(hot[i], from, to, {PlanGoal::kLoad, from, use, state_.MeanUse()});
-      return;
+    ids.resize(std::min(ids.size(), most));
+    return ids;
+  }
+
+  bool MayLeaveItsNodes(std::uint32_t id, double use) const {
+    return use > state_.limits().target_load && state_.MayGrow(state_.shard(id).table);
+  }
+
+  // A shard too hot for where it is, and for what is left of any node: it goes where it does better
+  // all the same, and what is there makes room in the next pass, or at once.
+  void MakeRoom(const std::vector<std::uint32_t>& hot, std::uint32_t from) {
+    const PlanLimits& limits = state_.limits();
+    const double use = state_.nodes()[from].Use();
+    if (use <= goal_ * (1 + limits.hysteresis)) return;
+    const std::vector<std::uint32_t> hottest = HottestCopies(hot, from, kMostTried);
+    for (std::uint32_t id : hottest) {
+      const ShardState& shard = state_.shard(id);
+      for (std::uint32_t to : state_.BestTargets(id, from, MayLeaveItsNodes(id, use), 1)) {
+        const NodeState& other = state_.nodes()[to];
+        if ((other.load + shard.Share()) / other.strength * (1 + limits.hysteresis) > use) continue;
+        return state_.Move(id, from, to, {PlanGoal::kLoad, from, use, state_.MeanUse()});
+      }
     }
+    for (std::uint32_t id : hottest) {
+      for (std::uint32_t to : state_.BestTargets(id, from, MayLeaveItsNodes(id, use), kMostTried)) {
+        if (in_vain_ >= kMostExchangesInVain || Exchange(id, from, to)) return;
+        ++in_vain_;
+      }
+    }
+  }
+
+  // The shard for colder ones of `to`, which go where there is room for them, `from` included,
+  // until `to` is not above the goal; or nothing is done.
+  bool Exchange(std::uint32_t id, std::uint32_t from, std::uint32_t to) {
+    const double use = state_.nodes()[from].Use();
+    const StepCause cause{PlanGoal::kLoad, from, use, state_.MeanUse()};
+    std::vector<Moved> moved;
+    const auto move = [&](std::uint32_t one, std::uint32_t at, std::uint32_t target) {
+      moved.push_back({one, at, target, state_.shard(one).touched});
+      state_.Move(one, at, target, cause);
+    };
+    move(id, from, to);
+    const NodeState& node = state_.nodes()[to];
+    for (std::uint32_t other : HottestCopies(Hottest(to), to, PlanState::kNone)) {
+      if (node.Use() <= goal_) return true;
+      if (state_.shard(other).Share() >= state_.shard(id).Share()) continue;
+      std::uint32_t target = state_.Target(other, to, goal_, false, node.tier);
+      if (target == PlanState::kNone && MayLeaveItsNodes(other, use)) {
+        target = state_.Target(other, to, goal_, true, node.tier);
+      }
+      if (target != PlanState::kNone) move(other, to, target);
+    }
+    if (node.Use() <= goal_) return true;
+    for (auto one = moved.rbegin(); one != moved.rend(); ++one) {
+      state_.MoveBack(one->shard, one->to, one->from, one->touched);
+    }
+    return false;
   }
 
   // True: `from` needs no more help.
@@ -127,8 +174,14 @@ class Balancer {
     state_.Move(id, from, to, {PlanGoal::kLoad, from, node.Use(), state_.MeanUse()});
   }
 
+  struct Moved {
+    std::uint32_t shard = 0, from = 0, to = 0;
+    bool touched = false;
+  };
+
   PlanState& state_;
   const double goal_;
+  int in_vain_ = 0;
 };
 
 }  // namespace

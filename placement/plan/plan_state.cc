@@ -269,19 +269,22 @@ std::uint32_t PlanState::TargetOrNew(std::uint32_t id, std::uint32_t leaving, do
   return Target(id, leaving, most, true, slowest, copies);
 }
 
-std::uint32_t PlanState::BestTarget(std::uint32_t id, std::uint32_t leaving, bool any_node) const {
+std::vector<std::uint32_t> PlanState::BestTargets(std::uint32_t id, std::uint32_t leaving,
+                                                  bool any_node, std::size_t count) const {
   const ShardState& shard = shards_[id];
-  std::uint32_t best = kNone;
-  double least = 0;
+  std::set<std::pair<double, std::uint32_t>> best;  // (use with the copy, rank)
   for (std::uint32_t node : by_rank_) {
     if (!any_node && !IsMember(shard.table, nodes_[node].owner)) continue;
     if (nodes_[node].tier > nodes_[leaving].tier) continue;
     const double after = (nodes_[node].load + shard.Share()) / nodes_[node].strength;
-    if ((best != kNone && after >= least) || !CanTake(id, node, leaving)) continue;
-    best = node;
-    least = after;
+    if (best.size() == count && after >= best.rbegin()->first) continue;
+    if (!CanTake(id, node, leaving)) continue;
+    best.emplace(after, nodes_[node].rank);
+    if (best.size() > count) best.erase(std::prev(best.end()));
   }
-  return best;
+  std::vector<std::uint32_t> nodes;
+  for (const auto& [after, rank] : best) nodes.push_back(by_rank_[rank]);
+  return nodes;
 }
 
 std::string PlanState::Named(std::uint32_t node) const {

@@ -133,8 +133,10 @@ class PlanState {
   // Target among the table's members, else, where it may be on one more node, among all.
   std::uint32_t TargetOrNew(std::uint32_t id, std::uint32_t leaving, double most, Tier slowest,
                             std::uint32_t copies = 0) const;
-  // The node that would be the least loaded with the copy, in no slower tier than `leaving`.
-  std::uint32_t BestTarget(std::uint32_t id, std::uint32_t leaving, bool any_node) const;
+  // The `count` nodes that would be the least loaded with the copy, in no slower tier than
+  // `leaving`; the best one first.
+  std::vector<std::uint32_t> BestTargets(std::uint32_t id, std::uint32_t leaving, bool any_node,
+                                         std::size_t count) const;
   // "node a", or "cxl of node a": for people.
   std::string Named(std::uint32_t node) const;
   // The fastest tier that has a copy; kNvme when there is none.

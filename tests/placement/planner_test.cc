@@ -223,6 +223,35 @@ TEST(PlannerTest, AHotNodeHandsItsHottestShardsToTheLeastLoaded) {
   EXPECT_TRUE(MakePlan(view).plan.empty());
 }
 
+TEST(PlannerTest, AHotShardForWhichNoNodeHasRoomIsExchangedForColderOnes) {
+  // Three of 400 on one node are 1.2 of what it can; any other would have 1.3 with one of them.
+  PoolView view = NewTable(
+      {Node("a", 10'000), Node("b", 10'000), Node("c", 10'000), Node("d", 10'000)}, 3 + 3 * 28, 10);
+  for (std::uint32_t i = 0; i < view.tables[0].shards.size(); ++i) {
+    PlanShard& shard = view.tables[0].shards[i];
+    shard.reads_per_second = i < 3 ? 400 : 33;
+    shard.nodes = {i < 3 ? 0 : 1 + i % 3};
+  }
+  const PlanResult result = MakePlan(view);
+  EXPECT_NEAR(result.load_now, 1.2, 1e-9);
+  EXPECT_LE(result.load_after, 1.05 * result.load_bound);
+  CarryOut(result.plan, &view);
+  EXPECT_TRUE(MakePlan(view).plan.empty());
+}
+
+TEST(PlannerTest, AnExchangeThatComesToNothingMovesNothing) {
+  // One node has four of 400, the others three: nobody has a colder one.
+  PoolView view = NewTable(
+      {Node("a", 10'000), Node("b", 10'000), Node("c", 10'000), Node("d", 10'000)}, 13, 10);
+  for (std::uint32_t i = 0; i < 13; ++i) {
+    view.tables[0].shards[i].reads_per_second = 400;
+    view.tables[0].shards[i].nodes = {i % 4};
+  }
+  const PlanResult result = MakePlan(view);
+  EXPECT_TRUE(result.plan.empty());
+  EXPECT_NEAR(result.load_after, 1.6, 1e-9);
+}
+
 TEST(PlannerTest, ANodeOutsideTheTableHelpsOnlyWhereItIsNeeded) {
   PoolView view{{Node("a", 1000), Node("b", 1000)}, {TableOfShards("t", 20, 10)}};
   for (PlanShard& shard : view.tables[0].shards) {
