@@ -3,6 +3,7 @@
 // not have it; one that does not answer is followed by the next. Thread-safe.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <map>
 #include <memory>
@@ -16,6 +17,10 @@
 #include "grpcpp/grpcpp.h"
 
 namespace engram::wire {
+
+// Who looks for the leader asks each controller that it was given at least once in this time. A new
+// leader counts on it: see RejoinGrace in placement/rpc/program.h.
+inline constexpr Duration kAskEachController = std::chrono::seconds(2);
 
 class Controllers {
  public:

@@ -3,6 +3,7 @@
 // off its stderr unless GRPC_VERBOSITY is set. Thread-safe once started.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,13 @@
 namespace engram::wire {
 
 inline constexpr int kMaxMessageBytes = 64 << 20;
+
+// A channel's keep-alive: a peer that is silent for kPingAfter is asked, and given up when it does
+// not answer within kPingTimeout. So calls to a host that is gone, or to a process that was
+// stopped, end after kGivenUpAfter at the latest.
+inline constexpr std::chrono::milliseconds kPingAfter = std::chrono::seconds(10);
+inline constexpr std::chrono::milliseconds kPingTimeout = std::chrono::seconds(5);
+inline constexpr std::chrono::milliseconds kGivenUpAfter = kPingAfter + kPingTimeout;
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";  // host:port; port 0 = any free port

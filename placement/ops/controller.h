@@ -191,7 +191,7 @@ struct ControllerOptions {
   Duration heartbeat_every = std::chrono::seconds(1);
   Duration dead_after = std::chrono::seconds(5);
   // Beyond dead_after, for nodes to say hello to a controller that was just opened: where there are
-  // several they must notice first that the old one is gone.
+  // several they must notice first that the old one is gone (RejoinGrace, placement/rpc/program.h).
   Duration rejoin_grace{};
   Duration hello_within = std::chrono::seconds(10);
   Duration inspection_timeout = std::chrono::seconds(60);

@@ -296,7 +296,7 @@ absl::Status PlacementServer::OpenOnEtcd(const Settings& settings,
     say(std::string(ready.message()) + "; waiting for it");
   }
   ControllerOptions options = OptionsOf(settings, heat_.get(), open_.get());
-  options.rejoin_grace = 2 * options.dead_after;
+  options.rejoin_grace = RejoinGrace();
   ControllerLoop::Seat seat;
   seat.lease = &lease_;
   seat.open = [options](Instant now, StateStore* store, Random* random) {

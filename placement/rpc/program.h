@@ -11,6 +11,7 @@
 #include "placement/rpc/metrics.h"
 #include "placement/rpc/node_service.h"
 #include "placement/rpc/pool_service.h"
+#include "proto/controllers.h"
 #include "proto/credentials.h"
 #include "proto/grpc_server.h"
 #include "proto/metrics_server.h"
@@ -19,6 +20,11 @@ namespace engram::placement {
 
 // Name, settings and help of engram-placement.
 Program PlacementProgram();
+
+// What a leader that begins gives the nodes beyond dead_after. They may hang on one that was
+// stopped until keep-alive gives it up, and look for the next then: once around all, and once more,
+// for whom they ask may not have heard who leads.
+constexpr Duration RejoinGrace() { return wire::kGivenUpAfter + 2 * wire::kAskEachController; }
 
 class PlacementServer {
  public:

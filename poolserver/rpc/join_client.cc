@@ -17,7 +17,6 @@ namespace engram::poolserver {
 namespace {
 
 constexpr Duration kFirstPause = std::chrono::milliseconds(100);
-constexpr Duration kLongestPause = std::chrono::seconds(2);
 // Heartbeats while the controller does not read: far fewer than this before keep-alive ends it.
 constexpr std::size_t kMaxQueuedMessages = 4096;
 
@@ -142,14 +141,15 @@ void JoinClient::Stop() {
 
 void JoinClient::Run() {
   // One of several is asked as often as the only one would be.
-  const Duration longest = kLongestPause / static_cast<int>(controllers_.endpoints().size());
+  const Duration longest =
+      wire::kAskEachController / static_cast<int>(controllers_.endpoints().size());
   Duration pause = kFirstPause;
   bool said_lost = false;
   do {
     const Instant started = SystemClock::Get().Now();
     const absl::Status why = Carry();
     // A stream that lasted was a good one: the next is tried soon.
-    if (SystemClock::Get().Now() - started > kLongestPause) {
+    if (SystemClock::Get().Now() - started > wire::kAskEachController) {
       pause = kFirstPause;
       said_lost = false;
     }
