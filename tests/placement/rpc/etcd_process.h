@@ -123,7 +123,8 @@ class EtcdProcess {
     return options;
   }
   int Ctl(std::vector<std::string> arguments) const {
-    std::vector<std::string> all = {"etcdctl", "--endpoints", Url()};
+    std::vector<std::string> all = {"etcdctl", "--endpoints", Url(), "--dial-timeout=60s",
+                                    "--command-timeout=60s"};
     all.insert(all.end(), arguments.begin(), arguments.end());
     return RunToEnd(all, Log());
   }

@@ -171,7 +171,7 @@ class PoolClient {
     request.set_version(version);
     v1::GetTableResponse response;
     grpc::ClientContext context;
-    context.set_deadline(std::chrono::system_clock::now() + seconds(2));
+    context.set_deadline(std::chrono::system_clock::now() + kPatience);
     if (!stub_->GetTable(&context, request, &response).ok()) return std::nullopt;
     return response;
   }

@@ -30,7 +30,7 @@ namespace {
 using namespace std::chrono_literals;
 using ::testing::HasSubstr;
 
-constexpr auto kPatience = 20s;
+constexpr auto kPatience = 60s;
 
 // One scripted controller: welcomes, acknowledges heartbeats, sends what the test says.
 class Controller final : public v1::NodeService::Service {
@@ -425,6 +425,8 @@ TEST_F(PoolNodeTest, ACheckpointThatIsNotThereIsReportedByInspection) {
 
 TEST_F(PoolNodeTest, GarbageOnASessionEndsThatStreamOnly) {
   StartNode();
+  // It beats once it was welcomed.
+  ASSERT_TRUE(controller_.WaitUntil([](Controller& c) { return !c.tiers.empty(); }));
   grpc::ClientContext context;
   auto stub = v1::ReadSessionService::NewStub(wire::Connect(node_->endpoint()));
   auto stream = stub->ReadSession(&context);
@@ -495,7 +497,7 @@ TEST_F(PoolNodeTest, MetricsTellTheEpochThatTheControllerSaidLast) {
   StartNode();
   const std::string wanted = "engram_map_epoch 12\n";
   std::string text;
-  for (int i = 0; i < 100 && text.find(wanted) == std::string::npos; ++i) {
+  for (int i = 0; i < 1'200 && text.find(wanted) == std::string::npos; ++i) {
     std::this_thread::sleep_for(50ms);
     text = Scrape(node_->metrics_port());
   }
