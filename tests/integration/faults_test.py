@@ -364,8 +364,9 @@ class HostTest(unittest.TestCase):
                                          f"mount -t tmpfs -o size=2m none {disk} && exec \"$@\"", "sh")
             pool.node()
             pool.ok("load", "table", "t@1", "--synthetic", pool.spec(), "--wait", "--timeout", "240s")
-            inside = ["nsenter", "-t", str(controller.pid), "-m"]
-            subprocess.run([*inside, "dd", "if=/dev/zero", f"of={disk}/fill", "bs=4k"], capture_output=True)
+            inside = ["nsenter", "-t", str(controller.pid), "-m", "-r"]
+            filled = subprocess.run([*inside, "dd", "if=/dev/zero", f"of={disk}/fill", "bs=4k"], capture_output=True, text=True)
+            self.assertIn("No space left", filled.stderr)
             # What free pages the file itself still has are used up first.
             refusals = []
             for version in range(2, 40):
